@@ -28,7 +28,7 @@ from agents import registry
 from agents.protocol import Agent, Batch, Mode
 from benchmarks.timing import compiled, text, time_in_turn
 from disco_common.checkpoints import Checkpoints
-from training import batches, replay, replay_checkpoints
+from training import collection, replay, replay_sampling
 
 _AGENTS = flags.DEFINE_multi_string(
     "agent",
@@ -90,7 +90,7 @@ def show_replay(agent: Agent, dynamics: Any) -> Batch:
     """Print the CPU times of the replay's operations and its size; return a drawn batch."""
     spec = agent.experience
     (update,) = spec.updates
-    example = batches.example(agent, dynamics, spec.num_environments, spec.unroll_length)
+    example = collection.example(agent, dynamics, spec.num_environments, spec.unroll_length)
     unroll = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), example)
     unroll.last[:] = False
     layout = replay.layout(spec, _UNROLLS.value * spec.steps_per_unroll)
@@ -99,7 +99,7 @@ def show_replay(agent: Agent, dynamics: Any) -> Batch:
         kept = replay.insert(spec, kept, unroll)
     number = layout.num_sequences(update, layout.num_kept)
     index = np.random.default_rng(0).integers(number, size=update.batch_size)
-    _, batch, sequences = replay.sample(spec, kept, update, index)
+    _, batch, sequences = replay_sampling.sample(spec, kept, update, index)
     shapes = jax.eval_shape(
         lambda key: agent.update(agent.init(key), batch, key, update.name).refreshed,
         jax.random.key(0),
@@ -107,11 +107,11 @@ def show_replay(agent: Agent, dynamics: Any) -> Batch:
     refreshed = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), shapes)
     calls = {
         "storing an unroll": lambda: replay.insert(spec, kept, unroll).num_unrolls,
-        "drawing": lambda: replay.sample(spec, kept, update, index)[1],
+        "drawing": lambda: replay_sampling.sample(spec, kept, update, index)[1],
     }
     if refreshed:
         calls["writing back"] = lambda: (
-            replay.write_back(spec, kept, update, sequences, refreshed).num_unrolls
+            replay_sampling.write_back(spec, kept, update, sequences, refreshed).num_unrolls
         )
     for name, seconds in time_in_turn(calls, _TURNS, time.thread_time).items():
         print(f"  {name}: {text(seconds)} of CPU time")
@@ -129,7 +129,7 @@ def _show_checkpoints(layout: replay.ReplayLayout, kept: replay.Replay) -> None:
         checkpoints = stack.enter_context(contextlib.closing(Checkpoints(folder, keep=1)))
         for fraction in (0.001, 0.1, 0.5, 1.0):
             unrolls = max(1, round(fraction * layout.num_kept))
-            state = replay_checkpoints.filled(layout, kept, unrolls)
+            state = replay.filled(layout, kept, unrolls)
             began = time.thread_time()
             checkpoints.save(unrolls, state)
             seconds = time.thread_time() - began

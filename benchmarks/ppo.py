@@ -42,8 +42,8 @@ from disco_common.files import write_atomically
 from evaluation.scoring import statistics
 from launch.support.score_tables import print_rows
 from training import device
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Run
+from training.schedule import TrainingSettings
 
 _REJAX = flags.DEFINE_string("rejax", None, "Python of an environment with rejax.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the results.", required=True)

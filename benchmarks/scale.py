@@ -45,7 +45,7 @@ from meta import inner_loop
 from meta.discovery import Discovery
 from meta.meta_step import agent_meta_update
 from meta.state import Member
-from training import batches
+from training import collection
 from training.replay import num_bytes
 
 _DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")
@@ -263,7 +263,7 @@ class Agents:
         agent, meta, dynamics = self._group.agent, self._config.meta, self._group.dynamics
 
         def trajectory(batch_size: int, length: int) -> disco.Trajectory:
-            return to_trajectory(batches.example(agent, dynamics, batch_size // split, length))
+            return to_trajectory(collection.example(agent, dynamics, batch_size // split, length))
 
         def update(rule, *arguments):
             return inner_loop.update_with_residuals(self._group.agent_with(rule), *arguments)[1]

@@ -39,6 +39,61 @@ _REFUSED = "refused: "
 _SECONDS_WITHOUT_PARENT = 1.0
 
 
+class Isolated:
+    """A simulator with global random generators of its own, seeded like itself.
+
+    All code of a process draws from one generator of Python's `random` and from one of NumPy's
+    legacy functions. With states of both of its own, a simulator's episodes depend on its seed
+    only, and not on the simulators that its process steps beside it. NumPy's generator forgets the
+    second number of a pair of normal ones after each step.
+    """
+
+    _current: "ClassVar[Isolated | None]" = None  # The one whose state Python's generator has.
+
+    def __init__(self, make: Make, seed: int):
+        """Make the simulator of a seed."""
+        self._python = random.Random(seed).getstate()
+        self._numpy = np.random.MT19937(seed % 2**32)
+        self._simulator = self._alone(make, seed)
+
+    def reset(self) -> dm_env.TimeStep:
+        return self._alone(self._simulator.reset)
+
+    def step(self, action: Any) -> dm_env.TimeStep:
+        return self._alone(self._simulator.step, action)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._simulator, name)
+
+    def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # The states of Python's generator take as long to exchange as a step of CartPole.
+        if Isolated._current is not self:
+            if Isolated._current is not None:
+                Isolated._current._python = random.getstate()
+            random.setstate(self._python)
+            Isolated._current = self
+        _NUMPY.set_bit_generator(self._numpy)
+        return function(*arguments)
+
+
+_OF_ONE = threading.RLock()  # Simulators of several threads take turns.
+
+
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Restore this process's global generators behind its simulators."""
+    with _OF_ONE:
+        python, bits = random.getstate(), _NUMPY.get_bit_generator()
+        try:
+            yield
+        finally:
+            if Isolated._current is not None:
+                Isolated._current._python = random.getstate()
+                Isolated._current = None
+            random.setstate(python)
+            _NUMPY.set_bit_generator(bits)
+
+
 class Batch:
     """The last time step of each simulator, in arrays of one layout.
 
@@ -115,61 +170,6 @@ class Batch:
             discount=self.discount,
             observation=self.observation[""] if self._is_single else self.observation,
         )
-
-
-class Isolated:
-    """A simulator with global random generators of its own, seeded like itself.
-
-    All code of a process draws from one generator of Python's `random` and from one of NumPy's
-    legacy functions. With states of both of its own, a simulator's episodes depend on its seed
-    only, and not on the simulators that its process steps beside it. NumPy's generator forgets the
-    second number of a pair of normal ones after each step.
-    """
-
-    _current: "ClassVar[Isolated | None]" = None  # The one whose state Python's generator has.
-
-    def __init__(self, make: Make, seed: int):
-        """Make the simulator of a seed."""
-        self._python = random.Random(seed).getstate()
-        self._numpy = np.random.MT19937(seed % 2**32)
-        self._simulator = self._alone(make, seed)
-
-    def reset(self) -> dm_env.TimeStep:
-        return self._alone(self._simulator.reset)
-
-    def step(self, action: Any) -> dm_env.TimeStep:
-        return self._alone(self._simulator.step, action)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._simulator, name)
-
-    def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # The states of Python's generator take as long to exchange as a step of CartPole.
-        if Isolated._current is not self:
-            if Isolated._current is not None:
-                Isolated._current._python = random.getstate()
-            random.setstate(self._python)
-            Isolated._current = self
-        _NUMPY.set_bit_generator(self._numpy)
-        return function(*arguments)
-
-
-_OF_ONE = threading.RLock()  # Simulators of several threads take turns.
-
-
-@contextlib.contextmanager
-def generators_kept() -> Iterator[None]:
-    """Restore this process's global generators behind its simulators."""
-    with _OF_ONE:
-        python, bits = random.getstate(), _NUMPY.get_bit_generator()
-        try:
-            yield
-        finally:
-            if Isolated._current is not None:
-                Isolated._current._python = random.getstate()
-                Isolated._current = None
-            random.setstate(python)
-            _NUMPY.set_bit_generator(bits)
 
 
 def advance(simulators: list[Isolated], batch: Batch, first: int, command: str) -> None:

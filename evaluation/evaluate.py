@@ -41,8 +41,7 @@ from evaluation.training import (
 )
 from training import records
 from training.memory_budget import require_memory_for_runs
-from training.schedule import schedules
-from training.settings import require_consistent
+from training.schedule import require_consistent, schedules
 
 Announce = Callable[[str], None]
 

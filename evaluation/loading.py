@@ -32,7 +32,7 @@ from evaluation.contenders import AlgorithmContender, Contender
 from evaluation.report.manifest import read_manifest
 from evaluation.rules import copies_in, copy_of_rule, fingerprint, load
 from evaluation.training import Run
-from training import saved
+from training import records
 from training.host_collection import make_act
 
 _EXPECTED = "<workdir of launch.evaluate>/runs/<contender>/<task>/seed_<n>"
@@ -158,7 +158,7 @@ def agent_of_run(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
     """
     agent = run.contender.make(run.task)
     like = jax.eval_shape(agent.init, jax.random.key(0))
-    return agent, jax.device_put(saved.load(folder, like))
+    return agent, jax.device_put(records.load_agent(folder, like))
 
 
 def _run_of(path: pathlib.Path, imports: bool) -> Run:

@@ -17,7 +17,7 @@ from agents.history import History
 from agents.protocol import Agent, Batch, Mode
 from training import collection
 from training.host_collection import HostActor
-from training.static_agent import StaticAgent, split_agent
+from training.passes import StaticAgent, split_agent
 
 _STEPS = 200  # Length of an episode in a picture at most.
 

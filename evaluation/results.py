@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from evaluation.config import EvaluationConfig
-from training.runs import TrainedRun
+from training.records import TrainedRun
 
 
 class Episodes(NamedTuple):

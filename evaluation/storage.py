@@ -26,7 +26,7 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
                                of agents with a world model: what it makes of frames, what it
                                predicts beside what happened, what it imagines
     film.gif, film.mp4, …      films of the trained agent (`launch.watch`), which reports play
-    agent.npz                  the trained agent (`training.saved`)
+    agent.npz                  the trained agent (`training.records`)
     episodes.jsonl             the run's episodes (`training.records`)
     metrics.jsonl              the agent's metrics (`training.records`)
     checkpoints/               in a host environment, or of an agent that trains itself

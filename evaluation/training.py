@@ -26,11 +26,10 @@ from evaluation.contenders import (
     Contender,
 )
 from evaluation.results import RunResult, intervals
-from training import device, host, saved, self_contained
-from training import runs as trainer_runs
+from training import device, host, records, self_contained
+from training.passes import split_agent
 from training.records import Records
-from training.settings import Report, TrainingSettings
-from training.static_agent import split_agent
+from training.schedule import Report, TrainingSettings
 
 _EXAMINED_STEPS, _EXAMINED_ENVIRONMENTS = 200, 8
 # A step number that no run reaches; it makes the seed of the examination's simulators unique.
@@ -140,7 +139,7 @@ def train_runs(
       config: of the evaluation.
       folders: of each run.
       group_folder: folder for the checkpoints that the group's runs in JAX environments share.
-      report: see `training.settings`.
+      report: see `training.schedule`.
 
     Returns:
       The result of each run.
@@ -155,7 +154,7 @@ def train_runs(
     contender, task = group[0].contender, group[0].task
     settings = training_settings(config)
     runs = [
-        trainer_runs.Run(run.task, config.all_seeds[run.seed_index], folder)
+        records.Run(run.task, config.all_seeds[run.seed_index], folder)
         for run, folder in zip(group, folders, strict=True)
     ]
     if contender.own_training is not None:
@@ -169,7 +168,7 @@ def train_runs(
         trained = device.train(agents, runs, settings, group_folder, report)
     found = []
     for run, agent, folder, one in zip(group, agents, folders, trained, strict=True):
-        saved.save(folder, one.learner)
+        records.save_agent(folder, one.learner)
         with _keeping_result(run, "examination results"):
             _examine(run, config, agent, one.learner, folder)
         strip = _strip(run, config, agent, one.learner)

@@ -11,7 +11,7 @@ import environments
 from agents.protocol import Batch
 from meta.config import MetaConfig
 from meta.groups import Group
-from training import batches
+from training import collection
 from training.host_collection import Collected, HostActor
 from training.host_pipeline import HostPipeline
 
@@ -81,9 +81,9 @@ class HostAgent:
         for i in range(self._num_unrolls):
             self.pipeline.request(params, unroll + i)
             collected.append(self.pipeline.take())
-        every = batches.concatenate([part.batch for part in collected])
+        every = collection.concatenate([part.batch for part in collected])
         # The last unroll may have more than are needed.
-        return collected, batches.map_batch(
+        return collected, collection.map_batch(
             lambda axis, x: x[:number] if axis == 0 else x[:, :number], every
         )
 

@@ -26,16 +26,15 @@ from agents.protocol import Agent
 from disco_common import stopping
 from disco_common.checkpoints import Checkpoints
 from training.device_program import Program, mesh, over_runs
-from training.passes import runs_per_pass
-from training.records import EpisodeSums, Records, name_by_kind
-from training.runs import Run, TrainedRun, all_finite
-from training.schedule import as_metrics, schedules
-from training.settings import (
+from training.passes import runs_per_pass, split_agent, stack_agents
+from training.records import EpisodeSums, Records, Run, TrainedRun, all_finite, name_by_kind
+from training.schedule import (
     Report,
     TrainingSettings,
+    as_metrics,
     require_consistent,
+    schedules,
 )
-from training.static_agent import split_agent, stack_agents
 
 _log = logging.getLogger(__name__)
 

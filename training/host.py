@@ -27,16 +27,16 @@ from disco_common.keys import Purpose
 from training.device_clock import DeviceClock
 from training.host_collection import Collected
 from training.host_pipeline import HostPipeline, replay_shapes
-from training.records import EpisodeSums, Records, name_by_kind
+from training.passes import StaticAgent, initial_state, split_agent
+from training.records import EpisodeSums, Records, Run, TrainedRun, all_finite, name_by_kind
 from training.replay import Replay
-from training.runs import Run, TrainedRun, all_finite
-from training.schedule import as_metrics, schedules
-from training.settings import (
+from training.schedule import (
     Report,
     TrainingSettings,
+    as_metrics,
     require_consistent,
+    schedules,
 )
-from training.static_agent import StaticAgent, initial_state, split_agent
 
 _log = logging.getLogger(__name__)
 _finite = jax.jit(all_finite)

@@ -22,8 +22,8 @@ import environments
 from agents.history import History, HistorySpec
 from agents.protocol import Agent, Batch, Mode
 from environments.simulators import Episode, EpisodeTracker
-from training import batches
-from training.static_agent import StaticAgent, split_agent
+from training import collection
+from training.passes import StaticAgent, split_agent
 
 Act = Callable[..., tuple[PyTree[Array], Array, PyTree[Array]]]
 
@@ -135,7 +135,7 @@ class HostActor:
         assert num_steps >= self._history.burn_in
         size = sum(half.batch_size for half in self._halves)
         if num_steps not in self._shapes:
-            self._shapes[num_steps] = batches.example(
+            self._shapes[num_steps] = collection.example(
                 self._agent, self._dynamics, size, num_steps, acting_state
             )
         shapes = self._shapes[num_steps]

@@ -22,7 +22,7 @@ import environments
 from agents.protocol import Agent, Batch, Extras, UpdateSpec
 from disco_common import keys
 from disco_common.keys import Purpose
-from training import batches, priorities, replay, replay_checkpoints
+from training import collection, replay, replay_sampling
 from training.host_collection import Collected, HostActor
 from training.replay import Replay, Sequences
 
@@ -143,19 +143,14 @@ class HostPipeline:
         assert self._replay is not None
         with self._timed():
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
-            if update.priority:
-                uniform = random.random(update.num_replayed)
-                index = priorities.index_by_priority(
-                    self._experience, self._replay, update, uniform
-                )
-            else:
-                number = replay.num_sequences(self._experience, self._replay, update)
-                index = random.integers(number, size=update.num_replayed)
-            self._replay, batch, sequences = replay.sample(
-                self._experience, self._replay, update, index
+            self._replay, batch, sequences = replay_sampling.draw(
+                self._experience,
+                self._replay,
+                update,
+                unroll,
+                uniform=random.random,
+                integers=lambda below, number: random.integers(below, size=number),
             )
-            if update.num_replayed < update.batch_size:
-                batch = batches.concatenate([unroll, batch])
         return Drawn(batch, sequences)
 
     def write_back(self, update: UpdateSpec, drawn: Drawn, refreshed: Extras) -> None:
@@ -178,7 +173,7 @@ class HostPipeline:
         (update, sequences, extras), self._refreshed = self._refreshed, None
         extras = jax.device_get(extras)
         with self._timed():
-            self._replay = replay.write_back(
+            self._replay = replay_sampling.write_back(
                 self._experience, self._replay, update, sequences, extras
             )
 
@@ -190,13 +185,13 @@ class HostPipeline:
         assert self._replay is not None
         self.flush()
         layout = replay.layout_of(self._experience, self._replay)
-        return replay_checkpoints.filled(layout, self._replay, int(self._replay.num_unrolls))
+        return replay.filled(layout, self._replay, int(self._replay.num_unrolls))
 
     def resume(self, restored: Replay) -> None:
         """Restore a checkpoint's filled replay, and mark its last episodes as ended."""
         assert self._replay is not None
-        self._replay = replay_checkpoints.fill(self._replay, restored)
-        replay_checkpoints.cut_episodes(self._experience, self._replay)
+        self._replay = replay.fill(self._replay, restored)
+        replay.cut_episodes(self._experience, self._replay)
 
     def close(self) -> None:
         """End the environments and an unroll in collection, and free the replay."""
@@ -231,9 +226,7 @@ def replay_shapes(
     """Return the shapes and dtypes of the part of a run's replay that some unrolls have filled."""
     layout = replay.layout(agent.experience, num_steps)
     return jax.eval_shape(
-        lambda: replay_checkpoints.filled(
-            layout, _init_replay(agent, dynamics, num_steps, jnp), num_unrolls
-        )
+        lambda: replay.filled(layout, _init_replay(agent, dynamics, num_steps, jnp), num_unrolls)
     )
 
 
@@ -241,7 +234,7 @@ def _init_replay(
     agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None, library: Any
 ) -> Replay:
     experience = agent.experience
-    example = batches.example(
+    example = collection.example(
         agent, dynamics, experience.num_environments, experience.unroll_length
     )
     return replay.init(replay.layout(experience, num_steps), example, library)

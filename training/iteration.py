@@ -9,11 +9,11 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 import environments
 from agents.protocol import Agent, Batch, Metrics, UpdateSpec
-from training import batches, collection, priorities, replay
+from training import collection, replay, replay_sampling
 from training.collection import ActorState, EpisodeStatistics
+from training.passes import initial_state
 from training.replay import Replay, Sequences
 from training.schedule import schedule
-from training.static_agent import initial_state
 
 
 @chex.dataclass(frozen=True)
@@ -126,7 +126,9 @@ def _update(
     if updated.refreshed is not None:
         assert kept is not None
         assert sequences is not None
-        kept = replay.write_back(agent.experience, kept, update, sequences, updated.refreshed)
+        kept = replay_sampling.write_back(
+            agent.experience, kept, update, sequences, updated.refreshed
+        )
     state = dataclasses.replace(
         state, learner=updated.state, replay=kept, updates=state.updates + 1
     )
@@ -180,21 +182,21 @@ def draw(
     """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
 
     Returns:
-      The replay after the draw, the batch, and the replay positions of its replayed sequences.
+      The replay after the draw, the batch (leaves `[T+1, B, ...]` for observations, `[T, B, ...]`
+      for what belongs to a step, `[B, ...]` for the memory before the first), and the positions in
+      the replay of its replayed sequences.
     """
     if not update.num_replayed:
         return state.replay, unroll, None
     assert state.replay is not None
-    number = replay.num_sequences(agent.experience, state.replay, update)
-    if update.priority:
-        uniform = jax.random.uniform(key, (update.num_replayed,))
-        index = priorities.index_by_priority(agent.experience, state.replay, update, uniform)
-    else:
-        index = jax.random.randint(key, (update.num_replayed,), 0, number)
-    kept, replayed, sequences = replay.sample(agent.experience, state.replay, update, index)
-    if update.num_replayed < update.batch_size:
-        replayed = batches.concatenate([unroll, replayed])
-    return kept, replayed, sequences
+    return replay_sampling.draw(
+        agent.experience,
+        state.replay,
+        update,
+        unroll,
+        uniform=lambda number: jax.random.uniform(key, (number,)),
+        integers=lambda below, number: jax.random.randint(key, (number,), 0, below),
+    )
 
 
 def _unroll(agent, dynamics, task, learner, actor, key):

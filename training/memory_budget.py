@@ -10,7 +10,7 @@ import psutil
 
 import environments
 from agents.protocol import Agent
-from training import batches, replay
+from training import collection, replay
 from training.passes import runs_per_pass
 
 _MARGIN = 0.9  # Fraction of the free memory that may be taken.
@@ -46,7 +46,9 @@ def replay_bytes(agent: Agent, dynamics: Any, num_steps: int | None = None) -> i
     experience = agent.experience
     if experience.replay is None:
         return 0
-    unroll = batches.example(agent, dynamics, experience.num_environments, experience.unroll_length)
+    unroll = collection.example(
+        agent, dynamics, experience.num_environments, experience.unroll_length
+    )
     layout = replay.layout(experience, num_steps)
     return replay.num_bytes(jax.eval_shape(lambda: replay.init(layout, unroll)))
 

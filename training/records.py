@@ -1,23 +1,35 @@
-"""A run's records on disk, in one format for all agents and environments.
+"""A run, its result, and its files, in one format for all agents and environments.
 
     episodes.jsonl   sums over the episodes that ended: one line per episode from host environments,
                      one line per interval from JAX environments
     metrics.jsonl    the agent's metrics, speed, and mean return: one line per interval
+    agent.npz        the final learning state
 
-Each line has `environment_steps`, the run's steps so far over all of its environments. Metrics and
-returns that are not finite are null.
+Each line of the first two has `environment_steps`, the run's steps so far over all of its
+environments. Metrics and returns that are not finite are null.
 """
 
 import dataclasses
+import io
 import math
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, PyTree
+
+import environments
+from disco import npz
+from disco_common.checkpoints import by_path
+from disco_common.files import write_atomically
 from disco_common.json_lines import JsonLines
 from environments.simulators import Episode
 
 STEPS = "environment_steps"
+AGENT = "agent.npz"
 EPISODES = "episodes.jsonl"
 METRICS = "metrics.jsonl"
 
@@ -165,3 +177,110 @@ def read_episodes(folder: pathlib.Path) -> list[Episode]:
     """Return all episodes of a run in a host environment, in the order in which they ended."""
     every = map(EpisodeSums.of_line, JsonLines(folder / EPISODES).read())
     return [Episode(sums.return_sum, int(sums.length_sum), sums.result_sums) for sums in every]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of an agent.
+
+    Attributes:
+      task: its environment.
+      seed: of all randomness.
+      folder: for its records and its final agent.
+    """
+
+    task: environments.Environment
+    seed: int
+    folder: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedRun:
+    """The result of a run.
+
+    Attributes:
+      episodes: sums over the episodes that ended, in the order of their steps.
+      is_finite: whether the final learning state and all recorded metrics are finite.
+      start_seconds: wall time of compilation and start. Runs that are trained together share it:
+        each has the time divided by their number. 0 in host environments.
+      train_seconds: wall time of training, without compilation, over all sessions of the run; of
+        runs that are trained together, the time divided by their number.
+      restarts: number of simulator processes that died and were replaced.
+      learner: the final learning state, NumPy; None for a self-contained agent.
+    """
+
+    episodes: tuple[EpisodeSums, ...]
+    is_finite: bool
+    start_seconds: float
+    train_seconds: float
+    restarts: int = 0
+    learner: Any = None
+
+
+def all_finite(tree: PyTree[Array]) -> Bool[Array, ""]:
+    """Return whether all floating-point numbers of a pytree are finite."""
+    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in floats], bool))
+
+
+class SavedAgentError(ValueError):
+    """A saved agent cannot be read; the message names the file, and says why."""
+
+
+def save_agent(folder: pathlib.Path, state: Any) -> None:
+    """Write a learning state.
+
+    Nothing is written of a state without arrays. The folder exists.
+
+    Raises:
+      OSError: naming the file, if it cannot be written.
+    """
+    arrays = {name: np.asarray(x) for name, x in by_path(state).items()}
+    if not arrays:
+        return
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # pyright: ignore[reportArgumentType]
+    write_atomically(folder / AGENT, buffer.getvalue())
+
+
+def load_agent(folder: pathlib.Path, like: Any) -> Any:
+    """Read a learning state.
+
+    Args:
+      folder: of the run.
+      like: a state of the same agent, or its shapes (`jax.eval_shape(agent.init, key)`).
+
+    Returns:
+      A pytree of the structure of `like`, of NumPy arrays.
+
+    Raises:
+      FileNotFoundError: if the run saved no agent.
+      SavedAgentError: if the file is damaged, or is another agent's.
+    """
+    path, expected = folder / AGENT, by_path(like)
+    if not expected:  # Nothing was written.
+        return like
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is missing; expected the final agent, which runs of this version save."
+        )
+    try:
+        arrays = npz.read(path)
+    except npz.ArchiveError as error:
+        raise SavedAgentError(f"{path} {error}") from error
+    if set(arrays) != set(expected):
+        raise SavedAgentError(
+            f"{path} is that of another agent: it has {sorted(arrays)}; expected"
+            f" {sorted(expected)}."
+        )
+    for name in expected:
+        found = arrays[name]
+        shape, dtype = expected[name].shape, np.dtype(expected[name].dtype)
+        if found.dtype == f"V{dtype.itemsize}":  # NumPy does not know bfloat16.
+            arrays[name] = found = found.view(dtype)
+        if (found.shape, found.dtype) != (shape, dtype):
+            raise SavedAgentError(
+                f"{path} is that of another agent: {name} is {found.dtype} {found.shape}; expected"
+                f" {dtype} {shape}."
+            )
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])

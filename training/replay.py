@@ -11,7 +11,6 @@ replay of JAX arrays. In both cases the returned replay is the valid one.
 
 import dataclasses
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -21,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from agents.history import History, HistorySpec
-from agents.protocol import Batch, Experience, Extras, ReplaySpec, UpdateSpec
+from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
 
 # Of one run, or `[runs]` of several that are vectorised.
 _Integer = int | np.integer | Int[Array, "*runs"] | Int[np.ndarray, ""]
@@ -65,10 +64,10 @@ class ReplayLayout:
           num_unrolls: number of inserted unrolls, an integer or `[]`.
         """
         if not self.spec.anywhere:
-            return _minimum(num_unrolls, self.num_kept) * self.num_environments
-        rows = _minimum(num_unrolls, self.num_kept) * self.unroll_length
+            return minimum(num_unrolls, self.num_kept) * self.num_environments
+        rows = minimum(num_unrolls, self.num_kept) * self.unroll_length
         starts = rows - num_transitions(update, self.unroll_length) + 1
-        return _maximum(starts, 0) * self.num_environments
+        return maximum(starts, 0) * self.num_environments
 
 
 def layout(experience: Experience, num_steps: int | None = None) -> ReplayLayout:
@@ -190,151 +189,45 @@ def num_sequences(experience: Experience, replay: Replay, update: UpdateSpec) ->
     return layout_of(experience, replay).num_sequences(update, replay.num_unrolls)
 
 
-def sample(
-    experience: Experience, replay: Replay, update: UpdateSpec, index: Any
-) -> tuple[Replay, Batch, Sequences]:
-    """Return a batch of replayed sequences.
+def cut_episodes(experience: Experience, replay: Replay) -> None:
+    """Mark the episodes as ended at the newest row, in place; new episodes follow.
 
-    `index` has random integers from 0 to `num_sequences - 1`, `[B]`; a NumPy array for a replay of
-    NumPy arrays.
-
-    Returns:
-      The replay after the draw, the batch, and the positions of its sequences.
+    The transition from the newest row is marked as one to an episode's first observation.
     """
     layout = layout_of(experience, replay)
-    sequences = _locate(layout, replay, index)
-    if layout.spec.online:
-        replay, sequences = _take_online(layout, replay, update, sequences)
-    return replay, _gather(layout, replay, update, sequences), sequences
+    newest = int(replay.num_unrolls) * layout.unroll_length - 1
+    if newest < 0:
+        return
+    transition = replay.rows["transition"]
+    transition["last"][(newest - 1) % layout.num_rows] = True
+    row = newest % layout.num_rows
+    transition["last"][row], transition["mask"][row] = False, False
+    transition["reward"][row], transition["discount"][row] = 0.0, 1.0
 
 
-def _locate(layout: ReplayLayout, replay: Replay, index: Any) -> Sequences:
-    """Return the positions of sequences, given by their indices `[B]`."""
-    kept = _minimum(replay.num_unrolls, layout.num_kept)
-    place, environment = index // layout.num_environments, index % layout.num_environments
-    if layout.spec.anywhere:
-        oldest = (replay.num_unrolls - kept) * layout.unroll_length
-        return Sequences(environment, oldest + place)
-    newest = replay.num_unrolls - 1
-    unroll = newest - (newest - place) % layout.num_kept
-    return Sequences(environment, unroll * layout.unroll_length)
+def filled(layout: ReplayLayout, replay: Replay, num_unrolls: int) -> Replay:
+    """Return the part of a replay that its first `num_unrolls` unrolls fill.
 
-
-def _take_online(
-    layout: ReplayLayout, replay: Replay, update: UpdateSpec, drawn: Sequences
-) -> tuple[Replay, Sequences]:
-    """Replace the first drawn sequences by new, unused ones, if any (`ReplaySpec.online`).
-
-    New sequences begin every `length` rows, in all environments in turn. A new sequence's context
-    is the end of the previous one.
+    The result has views of a replay of NumPy arrays. JAX traces this function for shapes.
     """
-    assert update.length is not None
-    size, number = drawn.first.shape[0], layout.num_environments
-    rows = replay.num_unrolls * layout.unroll_length
-    oldest = rows - _minimum(replay.num_unrolls, layout.num_kept) * layout.unroll_length
-    there = _maximum(rows - update.context, 0) // update.length * number
-    first_there = -(-oldest // update.length) * number
-    head = _maximum(replay.num_online, first_there)
-    library = _library(drawn.first)
-    fresh = head + library.arange(size, dtype=library.int32)
-    is_fresh = fresh < there
-    drawn = Sequences(
-        environment=library.where(is_fresh, fresh % number, drawn.environment),
-        first=library.where(is_fresh, fresh // number * update.length, drawn.first),
+    num_slots = min(num_unrolls + 1, layout.num_slots)  # The newest row is in one slot more.
+    return dataclasses.replace(
+        replay,
+        rows=jax.tree.map(lambda x: x[: num_slots * layout.unroll_length], replay.rows),
+        memories=jax.tree.map(lambda x: x[:num_slots], replay.memories),
     )
-    head = _minimum(head + size, _maximum(there, head))
-    return dataclasses.replace(replay, num_online=head), drawn
 
 
-def _gather(
-    layout: ReplayLayout, replay: Replay, update: UpdateSpec, sequences: Sequences
-) -> Batch:
-    """Return a batch of the sequences at these positions."""
-    history, (environment, first) = layout.history, sequences
-    library = _library(first)
-    length = num_transitions(update, layout.unroll_length)
+def fill(replay: Replay, part: Replay) -> Replay:
+    """Write the result of `filled` into an empty replay of NumPy arrays, in place."""
 
-    def rows(begin: int, end: int):
-        return (first[None] + library.arange(begin, end)[:, None]) % layout.num_rows
+    def write(kept: Any, new: Any) -> Any:
+        if not np.ndim(kept):
+            return np.array(new)
+        kept[: len(new)] = new
+        return kept
 
-    observed = rows(-history.rows_before, length + 1)
-    observation: Any = jax.tree.map(lambda x: x[observed, environment], replay.rows["observation"])
-    memory = None
-    if history.is_history:
-        aged = rows(-history.burn_in, length + 1)
-        observation = History(frames=observation, age=replay.rows["age"][aged, environment])
-        slot = first // layout.unroll_length % layout.num_slots
-        memory = jax.tree.map(lambda x: x[slot, environment], replay.memories)
-
-    def take(kept: PyTree, length: int) -> PyTree:
-        taken = rows(0, length)
-        return jax.tree.map(lambda x: x[taken, environment], kept)
-
-    transition = dict(replay.rows["transition"])
-    extras = transition.pop("extras")
-    if update.extras_rows:
-        of_name = dict(update.extras_rows)
-        extras = {name: take(x, of_name.get(name, length)) for name, x in extras.items()}
-    else:
-        extras = take(extras, length)
-    return Batch(observation=observation, memory=memory, extras=extras, **take(transition, length))
-
-
-def write_back(
-    experience: Experience,
-    replay: Replay,
-    update: UpdateSpec,
-    sequences: Sequences,
-    refreshed: Extras,
-) -> Replay:
-    """Replace extras of the last `length` rows of sequences that were drawn since the last unroll.
-
-    New extras may have fewer rows, the first of these.
-    Where sequences overlap, a row has the extras of the sequence in which most rows precede it.
-
-    `refreshed` has new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`), or all
-    of them with fewer rows.
-    """
-    layout, (environment, first) = layout_of(experience, replay), sequences
-    library = _library(first)
-    length = jax.tree.leaves(refreshed)[0].shape[0]
-    rows = (first[None] + update.context + library.arange(length)[:, None]) % layout.num_rows
-    extras = dict(replay.rows["transition"]["extras"])
-    if library is np:
-        # In this order, the last write of a row is that of the right sequence. One assignment of
-        # all sequences would need a copy of the new extras.
-        for i in np.argsort(-first, kind="stable"):
-            write = partial(_assign, (rows[:, i], environment[i]), i)
-            for name, new in refreshed.items():
-                jax.tree.map(write, extras[name], new)
-    else:
-        latest = _latest(sequences, length)
-        for name, new in refreshed.items():
-            extras[name] = jax.tree.map(
-                lambda kept, x: kept.at[rows, environment].set(x[latest]), extras[name], new
-            )
-    transition = replay.rows["transition"] | {"extras": extras}
-    return dataclasses.replace(replay, rows=replay.rows | {"transition": transition})
-
-
-def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
-    """Return, for each row of sequences, where that row comes last in any of the sequences.
-
-    A scatter of JAX with repeated indices has no defined order on a GPU; with these, equal indices
-    have equal values.
-
-    Returns:
-      The time and the sequence, each `[length, B]`.
-    """
-    environment, first = sequences
-    library, size = _library(first), first.shape[0]
-    # [length, B, B]: where row t of sequence b is in sequence c.
-    time = library.arange(length)[:, None, None] + (first[:, None] - first[None])[None]
-    is_same = (environment[:, None] == environment[None])[None]
-    is_there = is_same & (time >= 0) & (time < length)
-    sequence = library.arange(size)[None, None]
-    place = library.where(is_there, time * size + sequence, -1).max(axis=-1)
-    return place // size, place % size
+    return jax.tree.map(write, replay, part)
 
 
 def num_bytes(tree: PyTree) -> int:
@@ -362,19 +255,16 @@ def _write(kept: Any, start: Any, new: Any) -> Any:
     return jax.lax.dynamic_update_slice_in_dim(kept, new, start, axis=0)
 
 
-def _assign(index: tuple[Any, Any], sequence: Any, kept: Any, new: Any) -> None:
-    """Write one sequence of new extras, `[length, B, ...]`, into rows of one environment."""
-    kept[index] = new[:, sequence]
+def minimum(a: Any, b: Any) -> Any:
+    """Return the smaller numbers, by the operands' library."""
+    return library_of(a, b).minimum(a, b)
 
 
-def _minimum(a: Any, b: Any) -> Any:
-    return _library(a, b).minimum(a, b)
+def maximum(a: Any, b: Any) -> Any:
+    """Return the larger numbers, by the operands' library."""
+    return library_of(a, b).maximum(a, b)
 
 
-def _maximum(a: Any, b: Any) -> Any:
-    return _library(a, b).maximum(a, b)
-
-
-def _library(*operands: Any) -> Any:
+def library_of(*operands: Any) -> Any:
     """Return the library of an operation: JAX's if an operand is a JAX array, otherwise NumPy."""
     return jnp if any(isinstance(x, jax.Array) for x in operands) else np

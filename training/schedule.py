@@ -1,10 +1,14 @@
-"""The schedule of updates: a function of the number of unrolls, equal on device and host."""
+"""The length of a run, its intervals between records, and the schedule of its updates.
+
+A schedule is a function of the number of unrolls, equal on device and host.
+"""
 
 import bisect
 import dataclasses
 import fractions
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +17,125 @@ from agents.protocol import Experience, UpdateSpec
 from training import replay
 from training.records import name_by_kind
 from training.replay import ReplayLayout
+
+Report = Callable[[int, float | None, float | None], None]
+"""A callback on the progress, at least at the end of each interval.
+
+Args:
+  steps: environment steps so far of one run, over all of its environments.
+  speed: environment steps per second of wall time, updates included. The backends differ:
+    `training.device` counts the steps of all runs that the call trains together, since training
+    began in this call (after compilation); `training.host` counts the run's steps in the last
+    interval (the first interval includes compilation); `training.self_contained` counts the run's
+    steps since the agent's first report in this call (None before the first later report).
+  mean_return: of the episodes that ended in the last interval, over all runs of the call; None if
+    none ended.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSettings:
+    """The length of a run and of its intervals.
+
+    Environment steps count over all of a run's environments (`agents.protocol`).
+
+    Attributes:
+      num_steps: environment steps of a run.
+      boundaries: environment steps at which an interval of the records ends, ascending.
+      interval: maximum environment steps of an interval.
+      scored_from: environment steps after which episodes count for the run's score.
+      checkpoint_seconds: seconds between two checkpoints.
+      runs_at_once: runs of a vectorised pass; see `training.passes.agents_per_pass`.
+    """
+
+    num_steps: int
+    boundaries: tuple[int, ...] = ()
+    interval: int = 10_000
+    scored_from: int = 0
+    checkpoint_seconds: float = 600.0
+    runs_at_once: int | None = None
+
+    def num_unrolls(self, steps_per_unroll: int) -> int:
+        """Return the number of unrolls that fit into the budget.
+
+        Raises:
+          ValueError: if there is none.
+        """
+        if self.num_steps < steps_per_unroll:
+            raise ValueError(
+                f"The budget is {self.num_steps} environment steps; expected at least one unroll's"
+                f" {steps_per_unroll}."
+            )
+        return self.num_steps // steps_per_unroll
+
+    def intervals(self, steps_per_unroll: int) -> Iterator[tuple[int, int]]:
+        """Yield the first unroll of each interval, and the first unroll of the next interval.
+
+        No interval spans a boundary, and none is longer than `interval`.
+        """
+        num_unrolls = self.num_unrolls(steps_per_unroll)
+        ends = {min(-(-steps // steps_per_unroll), num_unrolls) for steps in self.boundaries}
+        longest = max(1, self.interval // steps_per_unroll)
+        for begin, end in itertools.pairwise(sorted({0, *ends, num_unrolls})):
+            for first in range(begin, end, longest):
+                yield first, min(first + longest, end)
+
+
+def require_consistent(experience: Experience) -> None:
+    """Check that an agent's experience specification is consistent.
+
+    Raises:
+      ValueError: naming the inconsistencies.
+    """
+    replay, asked = experience.replay, []
+    if len({update.name for update in experience.updates}) < len(experience.updates):
+        asked.append("two kinds of update of one name")
+    if replay is not None and replay.online and not replay.anywhere:
+        asked.append("an online queue of unrolls (expected ReplaySpec.anywhere)")
+    if replay is not None and replay.online and len(experience.updates) > 1:
+        asked.append("an online queue for several kinds of update")
+    if replay is not None and replay.anywhere and experience.history.memory:
+        asked.append(
+            "a recurrent memory stored with each unroll beside sequences that begin anywhere"
+            " (expected `act` to return it among the extras)"
+        )
+    if experience.ends_at_life_loss and experience.history.is_history:
+        asked.append("episodes that end at the loss of a life beside a history of observations")
+    for update in experience.updates:
+        asked.extend(f"{what} for {update.name!r}" for what in _inconsistencies(experience, update))
+    if asked:
+        raise ValueError(
+            f"The agent asks for {'; '.join(asked)}; see agents.protocol.UpdateSpec and ReplaySpec."
+        )
+
+
+def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str]:
+    replay, number = experience.replay, experience.num_environments
+    fresh = update.batch_size - update.num_replayed
+    if fresh not in (0, number):
+        yield (
+            f"a batch with {fresh} fresh sequences (expected none, or one of each of {number}"
+            " environments)"
+        )
+    if update.num_replayed and replay is None:
+        yield "replayed sequences without a replay"
+    has_own_length = update.length is not None or update.context
+    if has_own_length and (fresh or replay is None or not replay.anywhere):
+        yield (
+            "sequences of another length than the unroll's (expected all of them replayed, and"
+            " ReplaySpec.anywhere)"
+        )
+    if update.extras_rows and fresh:
+        yield "some rows of extras (expected all sequences replayed)"
+    if update.priority and (fresh or replay is None or not replay.anywhere or replay.online):
+        yield "draws by priority (expected all sequences replayed, and ReplaySpec.anywhere alone)"
+    if update.priority and update.context:
+        yield "draws by priority beside a context"
+    if replay is not None and replay.online and update.length is None:
+        yield "an online queue of sequences without a length"
+    if update.updates_per_step is not None and not update.updates_per_step > 0:
+        yield f"{update.updates_per_step} updates per step (expected a positive number)"
+
 
 _LARGEST_PRODUCT = 2**30  # Of a schedule's `part` and `of`, so that these are 32-bit integers.
 

@@ -8,9 +8,8 @@ import time
 
 from agents.registry import Configured, TrainingReport
 from disco_common import stopping
-from training.records import EpisodeSums, Records
-from training.runs import Run, TrainedRun
-from training.settings import Report, TrainingSettings
+from training.records import EpisodeSums, Records, Run, TrainedRun
+from training.schedule import Report, TrainingSettings
 
 _SECONDS = "seconds"
 

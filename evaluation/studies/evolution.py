@@ -7,7 +7,7 @@ at some points (`points_of`): at birth and after 1,000 updates and, if the prior
 them, with larger advantages, and for actions of a smaller probability and of a larger ratio. Others
 follow, as the outputs are linear in the logarithms of these. Beside them it searches the agents'
 learning rate. CMA-ES (Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a generation of
-candidates, and fresh agents learn some tasks by each of them, all at once (`training.lifetimes`). A
+candidates, and fresh agents learn some tasks by each of them, all at once (`mean_returns`). A
 candidate's fitness is the mean over these tasks of the normalised mean return, between the random
 policy's (0) and the reference's (1), and at least -1. The tasks and the agents' seed are drawn anew
 for each generation, and are the same for all its candidates.
@@ -46,7 +46,7 @@ from evaluation.scoring import references
 from evaluation.scoring.normalization import by_references
 from evaluation.studies import plots
 from evaluation.training import training_settings
-from training import lifetimes
+from training import device_program
 
 RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution"
 _LEAST_POPULATION = 4
@@ -243,7 +243,7 @@ def _fitness(
         def shown(own: int, before: int = steps) -> None:
             report(before + own)
 
-        returns = lifetimes.mean_returns(agents, members, seed, settings, shown)
+        returns = device_program.mean_returns(agents, members, seed, settings, shown)
         scales = [known[name] for name in group.names]
         scores.append([by_references(x[:, None], scales) for x in returns])
         steps += len(candidates) * len(members) * config.num_steps

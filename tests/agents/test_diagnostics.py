@@ -35,8 +35,8 @@ from environments.suites import pixels
 from environments.suites.diagnostic import KINDS
 from tests.agents.tiny import dreamer, iris
 from training import device
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Run
+from training.schedule import TrainingSettings
 
 DISCOUNT = 0.8
 NETWORK = NetworkConfig(torso=(32,), model=16, head=(16,))

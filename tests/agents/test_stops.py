@@ -24,9 +24,8 @@ from agents.registry import Configured
 from disco_common import stopping
 from tests.agents.common import HostCorridors, without_speed
 from training import device, host
-from training.records import Records
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Records, Run
+from training.schedule import TrainingSettings
 
 NETWORK = NetworkConfig(torso=(8,), model=8, head=(8,))
 RECURRENT = dataclasses.replace(NETWORK, memory=4)

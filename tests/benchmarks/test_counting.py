@@ -13,7 +13,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from benchmarks.scale import Product, count, flop, peak_bytes
 from disco import MetaNetworkSizes
-from training import batches
+from training import collection
 
 
 def shape(*sizes: int) -> jax.ShapeDtypeStruct:
@@ -150,7 +150,7 @@ def test_an_agents_update_as_xla_counts_it():
         rule,
     )
     learner = jax.eval_shape(agent.init, jax.random.key(0))
-    batch = to_trajectory(batches.example(agent, dynamics, 64, 1))
+    batch = to_trajectory(collection.example(agent, dynamics, 64, 1))
 
     def learn(rule, learner, batch):
         return dataclasses.replace(agent, rule=rule).learn(learner, batch)

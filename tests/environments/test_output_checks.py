@@ -19,8 +19,8 @@ from tests.environments import habits
 from tests.environments.streams import LAST, dynamics_of, record
 from tests.launch.common import TINY, after_start, outcomes_of
 from training import device, host
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Run
+from training.schedule import TrainingSettings
 
 HABIT = "gymnasium/tests.environments.habits:Habit-v0"
 MAKE = "tests.environments.habits:make"

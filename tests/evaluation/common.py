@@ -22,7 +22,7 @@ from evaluation.report.manifest import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from evaluation.scoring import references
 from evaluation.training import Run, train_runs
-from training.settings import Report
+from training.schedule import Report
 
 CONFIG = EvaluationConfig(
     seeds=2,

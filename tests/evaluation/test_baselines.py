@@ -23,7 +23,7 @@ from evaluation.evaluate import evaluate, resolve
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
 from tests.evaluation.test_evaluate import CONFIG as TINY
-from training.static_agent import split_agent
+from training.passes import split_agent
 
 CONFIG = dataclasses.replace(TINY, baselines=BASELINES)
 TUNED = dataclasses.replace(TINY, baselines=tuple(f"{kind}_tuned" for kind in BASELINES))

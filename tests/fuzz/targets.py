@@ -224,7 +224,7 @@ def _write_files(folder: pathlib.Path) -> None:
     from evaluation import tuned_settings
     from evaluation.scoring import references
     from tests.environments.suites.test_sokoban import FIRST
-    from training import saved
+    from training import records
 
     shutil.copy(tuned_settings.SHIPPED_FILE, folder / "tuned.json")
     shutil.copy(references.SHIPPED, folder / "references.json")
@@ -233,7 +233,7 @@ def _write_files(folder: pathlib.Path) -> None:
     (folder / "tasks.json").write_text('[["catch/5x5", "grid57/00_dense_fixed"]]')
     known = {"command": "launch.discover", "arguments": ["--config.seed=3"]}
     (folder / "arguments.json").write_text(json.dumps(known))
-    saved.save(folder, {"w": np.arange(6.0)})
+    records.save_agent(folder, {"w": np.arange(6.0)})
 
 
 def _read_files(folder: pathlib.Path) -> Any:
@@ -244,7 +244,7 @@ def _read_files(folder: pathlib.Path) -> Any:
     from evaluation.scoring import references
     from launch.support import exports, start
     from launch.support.flag_parsing import parse_config
-    from training import saved
+    from training import records
 
     arguments = []
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
@@ -258,7 +258,7 @@ def _read_files(folder: pathlib.Path) -> Any:
         _digest(levels.read(folder / "levels.txt")),
         str(parse_config([f"--config={folder / 'config.py'}"])),
         exports._tasks(folder),
-        _digest(saved.load(folder, {"w": np.zeros(6)})),
+        _digest(records.load_agent(folder, {"w": np.zeros(6)})),
     ]
 
 

@@ -19,7 +19,7 @@ from launch.support import exports, locks, reports, start, workdirs
 from launch.support.flag_parsing import parse_config
 from tests.common import at_once, misplaced
 from tests.evaluation.common import DISCOVERY, write_evaluation
-from training import saved
+from training import records
 
 KINDS = ("pipe", "link to a pipe", "/dev/zero", "huge")
 STATE = {"w": np.arange(3.0)}
@@ -66,7 +66,7 @@ READERS = {
     ),
     "references.json": references.read,
     "rule.npz": disco.load,
-    "agent.npz": lambda path: saved.load(path.parent, STATE),
+    "agent.npz": lambda path: records.load_agent(path.parent, STATE),
     "levels.txt": levels.read,
     "settings.py": lambda path: parse_config([f"--config={path}"]),
 }

@@ -23,7 +23,7 @@ from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
 from tests.meta.common import AGENT, NUM_UPDATES, STEPS, small_rule
-from training import batches, memory_budget
+from training import collection, memory_budget
 from training.device_clock import DeviceClock
 
 # Agents 0 and 2 are in the corridors, one each; 1 and 3 play Catch.
@@ -218,7 +218,7 @@ def test_validation_goes_on_from_training_and_training_from_validation():
         after, batch = learned(3)
         for _ in range(6):
             _, replayed = learned(4)
-            batch = batches.concatenate([batch, replayed])
+            batch = collection.concatenate([batch, replayed])
 
     steps = [part.batch.observation[..., 0] for part in (before, *unrolls, after)]
     for number, row in enumerate(steps):  # As one episode of each environment.

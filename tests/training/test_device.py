@@ -19,10 +19,9 @@ from agents.protocol import Agent, Experience, ReplaySpec, Update, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common import stopping
-from training import device, saved
-from training.records import Records
-from training.runs import Run
-from training.settings import TrainingSettings
+from training import device, records
+from training.records import Records, Run
+from training.schedule import TrainingSettings
 
 TASK = environments.make("catch/4x3")
 CONFIG = AgentConfig(
@@ -208,36 +207,36 @@ def test_numbers_that_are_not_finite_are_noticed_on_the_way(tmp_path, caplog):
 
 def test_the_final_agent_is_saved_and_loaded(trained, tmp_path):
     _, (result, _), _ = trained
-    saved.save(tmp_path, result.learner)
+    records.save_agent(tmp_path, result.learner)
     like = jax.eval_shape(AGENT.init, jax.random.key(0))
-    loaded = saved.load(tmp_path, like)
+    loaded = records.load_agent(tmp_path, like)
     jax.tree.map(np.testing.assert_array_equal, loaded, result.learner)
     assert jax.tree.structure(loaded) == jax.tree.structure(result.learner)
 
 
 def test_another_agents_file_and_a_damaged_one_are_refused(trained, tmp_path):
     _, (result, _), _ = trained
-    saved.save(tmp_path, result.learner)
+    records.save_agent(tmp_path, result.learner)
     wide = dataclasses.replace(CONFIG, network=NetworkConfig(torso=(8,)))
     other = RuleAgent.create(wide, TASK.dynamics, disco.ActorCritic())
-    with pytest.raises(saved.SavedAgentError, match=r"another agent: .* is float32"):
-        saved.load(tmp_path, jax.eval_shape(other.init, jax.random.key(0)))
+    with pytest.raises(records.SavedAgentError, match=r"another agent: .* is float32"):
+        records.load_agent(tmp_path, jax.eval_shape(other.init, jax.random.key(0)))
     grid57 = RuleAgent.create(CONFIG, TASK.dynamics, disco.load("grid57"))
-    with pytest.raises(saved.SavedAgentError, match="is that of another agent: it has"):
-        saved.load(tmp_path, jax.eval_shape(grid57.init, jax.random.key(0)))
-    path = tmp_path / saved.FILE
+    with pytest.raises(records.SavedAgentError, match="is that of another agent: it has"):
+        records.load_agent(tmp_path, jax.eval_shape(grid57.init, jax.random.key(0)))
+    path = tmp_path / records.AGENT
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(saved.SavedAgentError, match="is not an npz archive"):
-        saved.load(tmp_path, result.learner)
+    with pytest.raises(records.SavedAgentError, match="is not an npz archive"):
+        records.load_agent(tmp_path, result.learner)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"agent\.npz is missing"):
-        saved.load(tmp_path, result.learner)
+        records.load_agent(tmp_path, result.learner)
 
 
 def test_the_random_policy_saves_nothing(tmp_path):
     (result, _) = train(tmp_path, RandomAgent(TASK.dynamics, 2, 5))
-    saved.save(tmp_path, result.learner)
-    assert not (tmp_path / saved.FILE).exists()
+    records.save_agent(tmp_path, result.learner)
+    assert not (tmp_path / records.AGENT).exists()
 
 
 @dataclasses.dataclass(frozen=True)

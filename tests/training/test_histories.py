@@ -14,8 +14,8 @@ from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
 from agents.rule_agent import to_trajectory
 from tests.agents.common import Corridor, HostCorridors
 from tests.training.common import logits_of, network_agent
-from training import collection, replay
-from training.batches import concatenate
+from training import collection, replay, replay_sampling
+from training.collection import concatenate
 from training.host_collection import HostActor
 
 BATCH, LENGTH, EPISODE = 3, 7, 5
@@ -92,7 +92,7 @@ def test_the_host_replay_gives_back_what_was_put_in(seen):
         number = replay.num_sequences(spec, kept, spec.updates[0])
         assert number == min(count, 4) * BATCH
         index = np.random.default_rng(count).integers(number, size=6 * BATCH)
-        kept, sample, _ = replay.sample(spec, kept, spec.updates[0], index)
+        kept, sample, _ = replay_sampling.sample(spec, kept, spec.updates[0], index)
         logits = logits_of(network, params, sample)
         np.testing.assert_allclose(logits[:-1], sample.extras["behaviour_logits"], atol=1e-5)
         whole = concatenate(given[max(0, count - 4) : count])
@@ -127,7 +127,7 @@ def test_the_device_replay_gives_back_what_was_put_in(seen):
     for trajectory in given:
         kept = replay.insert(spec, kept, trajectory)
     index = jax.random.randint(jax.random.key(0), (8,), 0, 2 * BATCH)
-    _, sample, _ = replay.sample(spec, kept, spec.updates[0], index)
+    _, sample, _ = replay_sampling.sample(spec, kept, spec.updates[0], index)
     logits = logits_of(network, params, sample)
     np.testing.assert_allclose(logits[:-1], sample.extras["behaviour_logits"], atol=1e-5)
 

@@ -25,8 +25,8 @@ from evaluation.evaluate import evaluate, resolve
 from tests.agents.common import HostCorridors
 from tests.evaluation import common
 from training import host
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Run
+from training.schedule import TrainingSettings
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(

@@ -15,7 +15,7 @@ from agents.protocol import Experience, Mode, ReplaySpec, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from tests.agents.common import HostCorridors, assert_corridor, assert_in_all
-from training import batches
+from training import collection
 from training.host_collection import HostActor
 from training.host_pipeline import HostPipeline
 
@@ -235,7 +235,7 @@ def test_examples_are_what_is_collected(agent):
     acting.close()
     jax.tree.map(
         lambda x, y: (x.shape, x.dtype) == (y.shape, y.dtype) or pytest.fail(f"{x} {y}"),
-        batches.example(agent, HostCorridors(3), BATCH, LENGTH),
+        collection.example(agent, HostCorridors(3), BATCH, LENGTH),
         collected,
     )
 

@@ -10,9 +10,9 @@ import disco
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent
-from training import device, lifetimes
-from training.runs import Run
-from training.settings import TrainingSettings
+from training import device, device_program
+from training.records import Run
+from training.schedule import TrainingSettings
 
 CONFIG = AgentConfig(
     network=NetworkConfig(torso=(8,), model=0, head=()),
@@ -35,7 +35,7 @@ def agent(learning_rate: float, **changes) -> RuleAgent:
 def test_the_returns_are_those_of_runs_of_their_own(tmp_path):
     """With two learning rates, on two tasks."""
     agents, reported = [agent(1e-2), agent(5e-2)], []
-    found = lifetimes.mean_returns(agents, TASKS, 3, SETTINGS, reported.append)
+    found = device_program.mean_returns(agents, TASKS, 3, SETTINGS, reported.append)
     for i, one in enumerate(agents):
         for j, task in enumerate(TASKS):
             run = Run(task, 3, tmp_path / f"{i}_{j}")
@@ -49,11 +49,11 @@ def test_the_returns_are_those_of_runs_of_their_own(tmp_path):
 
 
 def test_an_agents_returns_do_not_depend_on_the_others():
-    alone = lifetimes.mean_returns([agent(5e-2)], TASKS[:1], 0, SETTINGS)
-    together = lifetimes.mean_returns([agent(1e-2), agent(5e-2)], TASKS[:1], 0, SETTINGS)
+    alone = device_program.mean_returns([agent(5e-2)], TASKS[:1], 0, SETTINGS)
+    together = device_program.mean_returns([agent(1e-2), agent(5e-2)], TASKS[:1], 0, SETTINGS)
     np.testing.assert_allclose(together[1:], alone, rtol=1e-6)
 
 
 def test_refused():
     with pytest.raises(ValueError, match="differ in more than arrays"):
-        lifetimes.mean_returns([agent(1e-2), agent(1e-2, lambda_=0.5)], TASKS[:1], 0, SETTINGS)
+        device_program.mean_returns([agent(1e-2), agent(1e-2, lambda_=0.5)], TASKS[:1], 0, SETTINGS)

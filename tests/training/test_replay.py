@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
-from training import priorities, replay, replay_checkpoints
+from training import replay, replay_sampling
 
 ENVIRONMENTS = 2
 library = pytest.mark.parametrize("library", [np, jnp], ids=["numpy", "jax"])
@@ -45,9 +45,9 @@ def filled(experience: Experience, count: int, library) -> replay.Replay:
 
 
 def drawn(experience, kept, update, index, library):
-    sample = replay.sample
+    sample = replay_sampling.sample
     if library is jnp:
-        sample = jax.jit(replay.sample, static_argnums=(0, 2))
+        sample = jax.jit(replay_sampling.sample, static_argnums=(0, 2))
     return sample(experience, kept, update, library.asarray(index, library.int32))
 
 
@@ -125,15 +125,13 @@ def test_fresh_sequences_that_were_overwritten_are_passed_over(library):
 def test_a_replay_is_restored_from_its_filled_part(experience, count):
     kept = filled(experience, count, np)
     layout, example = replay.layout_of(experience, kept), unroll_of(0, experience.unroll_length, np)
-    part = replay_checkpoints.filled(layout, kept, count)
+    part = replay.filled(layout, kept, count)
     num_rows = min(count + 1, layout.num_slots) * experience.unroll_length
-    described = jax.eval_shape(
-        lambda: replay_checkpoints.filled(layout, replay.init(layout, example), count)
-    )
+    described = jax.eval_shape(lambda: replay.filled(layout, replay.init(layout, example), count))
     shape_of = operator.attrgetter("shape")
     assert jax.tree.map(shape_of, part) == jax.tree.map(shape_of, described)
     assert len(part.rows["observation"]) == num_rows
-    restored = replay_checkpoints.fill(replay.init(layout, example, np), part)
+    restored = replay.fill(replay.init(layout, example, np), part)
     jax.tree.map(np.testing.assert_array_equal, restored, kept)
 
 
@@ -148,7 +146,7 @@ def test_a_batch_has_the_rows_of_extras_that_its_update_reads(library):
     assert batch.extras["z"].shape == (0, 2)
     # All rows but the context are written back all the same.
     new = library.ones((3, 2), library.uint8)
-    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"z": new})
+    kept = replay_sampling.write_back(ANYWHERE, kept, update, sequences, {"z": new})
     whole = dataclasses.replace(update, extras_rows=())
     _, batch, _ = drawn(ANYWHERE, kept, whole, [2 * 4], library)
     assert np.asarray(batch.extras["z"])[:, 0].tolist() == [0, 0, 1, 1, 1]
@@ -172,14 +170,12 @@ def test_bfloat16_is_stored_drawn_and_written_back_exactly(library):
     expected = (np.asarray(batch.reward) / np.float32(7)).astype(jnp.bfloat16)
     np.testing.assert_array_equal(np.asarray(batch.extras["y"]), expected)
     new = -library.asarray(batch.extras["y"][1:])
-    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"y": new})
+    kept = replay_sampling.write_back(ANYWHERE, kept, update, sequences, {"y": new})
     _, batch, _ = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 6 + 1], library)
     np.testing.assert_array_equal(np.asarray(batch.extras["y"][1:]), -expected[1:])
     if library is np:
-        part = replay_checkpoints.filled(replay.layout_of(ANYWHERE, kept), kept, 13)
-        restored = replay_checkpoints.fill(
-            replay.init(replay.layout(ANYWHERE), unroll(0), np), part
-        )
+        part = replay.filled(replay.layout_of(ANYWHERE, kept), kept, 13)
+        restored = replay.fill(replay.init(replay.layout(ANYWHERE), unroll(0), np), part)
         jax.tree.map(np.testing.assert_array_equal, restored, kept)
 
 
@@ -190,7 +186,9 @@ def test_extras_are_written_back_where_they_came_from(library):
     kept, batch, sequences = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 6 + 1], library)
     assert np.asarray(batch.action[0]).tolist() == [7, 109]
     new = np.array([[1, 4], [2, 5], [3, 6]], np.uint8)
-    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"z": library.asarray(new)})
+    kept = replay_sampling.write_back(
+        ANYWHERE, kept, update, sequences, {"z": library.asarray(new)}
+    )
     everything = np.arange(replay.num_sequences(ANYWHERE, kept, update))
     _, batch, _ = drawn(ANYWHERE, kept, update, everything, library)
     expected = {8: 1, 9: 2, 10: 3, 110: 4, 111: 5, 112: 6}
@@ -210,7 +208,7 @@ def test_where_sequences_overlap_a_row_has_all_extras_of_one_of_them(library, or
     _, _, sequences = drawn(ANYWHERE, kept, update, 2 * (starts - oldest) + environments, library)
     new = 10 * starts + np.arange(3)[:, None]
     refreshed = {"z": library.asarray(new, np.uint8), "y": library.asarray(new, np.float32)}
-    kept = replay.write_back(ANYWHERE, kept, update, sequences, refreshed)
+    kept = replay_sampling.write_back(ANYWHERE, kept, update, sequences, refreshed)
     for name in ("z", "y"):
         extras = np.asarray(kept.rows["transition"]["extras"][name])
         rows = np.arange(3, 8) % len(extras)
@@ -220,7 +218,7 @@ def test_where_sequences_overlap_a_row_has_all_extras_of_one_of_them(library, or
 
 def test_episodes_are_cut_where_a_run_goes_on():
     kept = filled(ANYWHERE, 6, np)
-    replay_checkpoints.cut_episodes(ANYWHERE, kept)
+    replay.cut_episodes(ANYWHERE, kept)
     kept = replay.insert(ANYWHERE, kept, unroll_of(50, 1, np))
     update = UpdateSpec(batch_size=1, num_replayed=1, length=7)
     _, batch, _ = drawn(ANYWHERE, kept, update, [0], np)
@@ -249,7 +247,7 @@ def test_sequences_are_drawn_by_their_priorities(library, count):
     number = int(replay.num_sequences(ANYWHERE, kept, update))
     # A row's priority is the step's number, and 100 more in the other environment.
     uniform = library.asarray((np.arange(20_000) + 0.5) / 20_000, library.float32)
-    index = np.asarray(priorities.index_by_priority(ANYWHERE, kept, update, uniform))
+    index = np.asarray(replay_sampling.index_by_priority(ANYWHERE, kept, update, uniform))
     assert index.min() >= 0
     assert index.max() < number
     oldest = count - min(count, 10)
@@ -267,7 +265,7 @@ def test_without_any_priority_all_sequences_are_as_likely(library):
     kept = filled(ANYWHERE, 9, library)
     number = int(replay.num_sequences(ANYWHERE, kept, update))
     uniform = library.asarray((np.arange(number) + 0.5) / number, library.float32)
-    index = np.asarray(priorities.index_by_priority(ANYWHERE, kept, update, uniform))
+    index = np.asarray(replay_sampling.index_by_priority(ANYWHERE, kept, update, uniform))
     assert sorted(index.tolist()) == list(range(number))
 
 
@@ -276,7 +274,9 @@ def test_a_random_number_next_to_one_is_the_last_sequence_with_a_priority(librar
     update = UpdateSpec(batch_size=1, num_replayed=1, length=3, priority="y")
     kept = filled(ANYWHERE, 9, library)
     number = int(replay.num_sequences(ANYWHERE, kept, update))
-    index = priorities.index_by_priority(ANYWHERE, kept, update, library.ones(1, library.float32))
+    index = replay_sampling.index_by_priority(
+        ANYWHERE, kept, update, library.ones(1, library.float32)
+    )
     assert np.asarray(index).tolist() == [number - 1]
 
 
@@ -286,6 +286,6 @@ def test_extras_with_fewer_rows_are_written_into_the_first_ones(library):
     kept = filled(ANYWHERE, 9, library)
     kept, _, sequences = drawn(ANYWHERE, kept, update, [0, 2], library)  # Rows 0 and 1.
     new = library.asarray([[7.0, 8.0]], library.float32)
-    kept = replay.write_back(ANYWHERE, kept, update, sequences, {"y": new})
+    kept = replay_sampling.write_back(ANYWHERE, kept, update, sequences, {"y": new})
     found = np.asarray(kept.rows["transition"]["extras"]["y"])[:4, 0]
     np.testing.assert_array_equal(found, [7.0, 8.0, 2.0, 3.0])

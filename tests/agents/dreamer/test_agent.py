@@ -34,9 +34,8 @@ from tests.agents.tiny import DREAMER as TINY
 from tests.agents.tiny import dreamer
 from tests.annotations import unchecked
 from training import device, host
-from training.records import Records
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Records, Run
+from training.schedule import TrainingSettings
 
 
 def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int | None = None):

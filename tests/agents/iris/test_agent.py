@@ -32,9 +32,8 @@ from tests.agents.tiny import IRIS as TINY
 from tests.agents.tiny import iris
 from tests.environments.streams import dynamics_of
 from training import device
-from training.records import Records
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Records, Run
+from training.schedule import TrainingSettings
 
 NAME = "pixels/catch/5x5"
 

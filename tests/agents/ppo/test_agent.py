@@ -14,8 +14,8 @@ from agents.ppo.algorithm import PPOAgent
 from agents.ppo.losses import PPOConfig
 from agents.rule_agent import to_trajectory
 from training import device, iteration
-from training.runs import Run
-from training.settings import TrainingSettings
+from training.records import Run
+from training.schedule import TrainingSettings
 
 TASK = environments.make("catch/5x4")
 LENGTH, WIDTH = 6, 4

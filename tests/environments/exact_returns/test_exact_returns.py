@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import environments
+from environments import exact_returns
 from environments.exact_returns import (
-    enumeration,
     expected_returns,
     finite_mdp,
     grid_world_model,
@@ -107,6 +107,6 @@ def test_what_has_no_description_or_is_too_large_is_refused(monkeypatch):
         finite_mdp(environments.make("catch/5x5/recall"))
     with pytest.raises(ValueError, match="113,030,440 states; expected at most 300,000"):
         finite_mdp(environments.make("grid_heldout/large_rewards_random"))
-    monkeypatch.setattr(enumeration, "MAX_STATES", 5)
+    monkeypatch.setattr(exact_returns, "MAX_STATES", 5)
     with pytest.raises(ValueError, match="deep_sea/4 has more than 5 states"):
         finite_mdp(environments.make("deep_sea/4"))
