@@ -30,7 +30,8 @@ published code treats both as terminations.) After the end the engine has no obs
 image is repeated.
 
 Two levels, `psychlab_arbitrary_visuomotor_mapping` and `psychlab_continuous_recognition`, need
-images that are not part of the engine: `DMLab.dataset_path`.
+images that are not part of the engine, those of Brady, Konkle and Oliva (2008), prepared as in its
+`data/brady_konkle_oliva2008`, in the folder that it was built with.
 
 This follows the engine's documentation and is tested with a stand-in; it has not run with the
 engine.
@@ -122,7 +123,6 @@ ACTION_SETS = {
         (0, 0, 0, 0, 1, 0, 0),
     ),
 }
-_RENDERERS = ("software", "hardware")
 _IMAGE, _INSTRUCTION, _FRAMES_LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 
 
@@ -144,26 +144,13 @@ class DMLab:
 
     Attributes:
       action_set: `"impala"` or `"r2d2"`.
-      renderer: `"software"`, or `"hardware"` for a GPU.
-      dataset_path: folder of the images of two PsychLab levels, those of Brady, Konkle and
-        Oliva (2008), prepared as in the engine's `data/brady_konkle_oliva2008`; "" for the
-        folder that the engine was built with.
       height: of the images, in pixels.
       width: likewise.
     """
 
     action_set: str = "impala"
-    renderer: str = "software"
-    dataset_path: str = ""
     height: int = HEIGHT
     width: int = WIDTH
-
-    def __post_init__(self):
-        for what, chosen, known in (
-            ("action_set", self.action_set, tuple(ACTION_SETS)),
-            ("renderer", self.renderer, _RENDERERS),
-        ):
-            require(chosen in known, f"{what} is {chosen!r}, expected one of {known}.")
 
     def observation_spec(self) -> dict[str, specs.Array]:
         num_actions = len(ACTION_SETS[self.action_set])
@@ -196,15 +183,13 @@ class LabLevel(Simulator):
     def __init__(self, settings: DMLab, level: Level, seed: int):
         """Start the engine. All its settings are strings."""
         config = {"width": str(settings.width), "height": str(settings.height), "fps": "60"}
-        if settings.dataset_path:
-            config["datasetPath"] = settings.dataset_path
         if level.is_test:
             config |= {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)}
         self._lab = _import_lab().Lab(
             f"contributed/dmlab30/{level.script}",
             [_IMAGE, _INSTRUCTION, _FRAMES_LEFT],
             config=config,
-            renderer=settings.renderer,
+            renderer="software",
         )
         self._actions = np.array(ACTION_SETS[settings.action_set], np.intc)
         self._random = np.random.default_rng(seed)

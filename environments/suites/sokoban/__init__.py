@@ -185,7 +185,7 @@ def make(name: str) -> Environment:
 
     Raises:
       EnvironmentNameError: if it is none of these, or the file cannot be opened.
-      ValueError: if the file is malformed, naming the line and the column.
+      ValueError: if the file is malformed, naming the line of the level.
     """
     pool, sha256 = name.removeprefix("sokoban/"), None
     if pool.startswith("file:"):

@@ -331,43 +331,41 @@ def test_a_file_may_have_more_levels_than_the_generated_pools(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        (FIRST, "", r"line 1, column 1: found no level, expected at least one\."),
-        (FIRST, "\n\n", r"line 1, column 1: found no level"),
-        ("; 0\n", "", r"line 1, column 1: found '#', expected ';'"),
-        ("## .   $.#", "## .   x.#", r"line 4, column 8: found 'x', expected one of '#' ' '"),
-        ("##    .$ #", "##    .$ é", r"line 5, column 10: found 'Ã', expected one of"),
-        ("#####    #", "#####   #", r"line 6, column 10: found a row of 9 char.*, expected 10\."),
-        ("#####    #", "#####     #", r"line 6, column 11: found a row of 11 char.*, expected 10"),
-        ("#####    #\n", "", r"line 11, column 1: found 9 rows, expected 10\."),
-        ("#####    #\n", "\n", r"line 6, column 1: found 4 rows, expected 10\."),
-        ("#####    #\n", "#####    #\n" * 2, r"line 12, column 1: found more than 10 rows"),
-        ("#####    #", "##### @  #", r"line 10, column 6: found a second player, expected one\."),
-        ("#####@####", "##### ####", r"line 1, column 1: found no player, expected one\."),
-        ("#####$ ###", "#####  ###", r"line 1, column 1: found 3 boxes and 4 targets, expected"),
-        ("#####    #", "#####     ", r"line 6, column 10: found ' ', expected '#'"),
-        ("\n#####    #", "\n; 1", r"line 6, column 1: found 4 rows, expected 10\."),
+        (FIRST, "", r": found no level, expected at least one\."),
+        (FIRST, "\n\n", r": found no level"),
+        ("; 0\n", "", r", line 1: found '#', expected ';'"),
+        ("## .   $.#", "## .   x.#", r", level of line 1: row 3: found 'x', expected '#' ' '"),
+        ("##    .$ #", "##    .$ é", r", level of line 1: row 4: found 'Ã', expected"),
+        ("#####    #", "#####   #", r".* row 5: found a row of 9 char.*, expected 10\."),
+        ("#####    #", "#####     #", r".* row 5: found a row of 11 char.*, expected 10"),
+        ("#####    #\n", "", r".* found 9 rows, expected 10\."),
+        ("#####    #\n", "\n", r".* found 4 rows, expected 10\."),
+        ("#####    #\n", "#####    #\n" * 2, r".* found more than 10 rows"),
+        ("#####    #", "##### @  #", r".* found 2 players, expected one\."),
+        ("#####@####", "##### ####", r".* found 0 players, expected one\."),
+        ("#####$ ###", "#####  ###", r".* found 3 boxes and 4 targets, expected"),
+        ("#####    #", "#####     ", r".* found a gap in its border, expected '#'"),
+        ("\n#####    #", "\n; 1", r".* found 4 rows, expected 10\."),
     ],
 )
 def test_malformed_files_are_refused(tmp_path, old, new, message):
     path = tmp_path / "levels.txt"
     assert old in FIRST
     path.write_text(FIRST.replace(old, new), encoding="utf-8")
-    with pytest.raises(ValueError, match=rf"levels\.txt, {message}"):
+    with pytest.raises(ValueError, match=rf"levels\.txt{message}"):
         environments.make(f"sokoban/file:{path}")
 
 
-@pytest.mark.parametrize(
-    ("row", "found"), [("# @    #", "no box"), ("# @  * #", "every box on a target")]
-)
-def test_levels_with_nothing_to_do_are_refused(tmp_path, row, found):
-    with pytest.raises(ValueError, match=f"line 1, column 1: found {found}, expected at least one"):
+@pytest.mark.parametrize("row", ["# @    #", "# @  * #"])
+def test_levels_with_nothing_to_do_are_refused(tmp_path, row):
+    with pytest.raises(ValueError, match="line 1: found no box that is not on a target"):
         read(tmp_path, ["########", row, "########"])
 
 
 def test_errors_are_placed_in_later_levels_too(tmp_path):
     path = tmp_path / "levels.txt"
     path.write_text(FIRST + "\n" + SECOND.replace("+", "?"))
-    with pytest.raises(ValueError, match=r"line 22, column 6: found '\?'"):
+    with pytest.raises(ValueError, match=r"level of line 13: row 9: found '\?'"):
         levels.read(path)
 
 
