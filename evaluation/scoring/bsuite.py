@@ -158,7 +158,7 @@ def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, A
 
 @contextlib.contextmanager
 def _series_can_append() -> Iterator[None]:
-    """Add to pandas, for a while, a method that bsuite calls and pandas 2 removed."""
+    """Add to pandas, for a while, a method that bsuite calls and pandas has no more."""
     series = _pandas().Series
     if hasattr(series, "append"):
         yield
