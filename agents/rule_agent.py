@@ -161,17 +161,22 @@ class AgentConfig:
 
 
 @chex.dataclass(frozen=True)
-class LearnerState:
-    """The learning state.
+class NetworkState:
+    """The learning state of an agent with one network.
 
     Attributes:
       params: of the network, in one vector.
-      optimizer: the optimiser's state.
-      rule_state: the rule's state.
+      optimizer: the optimiser's state, which counts the gradient steps.
     """
 
     params: disco.Params
     optimizer: optax.OptState
+
+
+@chex.dataclass(frozen=True)
+class LearnerState(NetworkState):
+    """The learning state, with the rule's."""
+
     rule_state: disco.RuleState
 
 

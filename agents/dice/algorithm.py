@@ -20,7 +20,7 @@ from agents.networks import Network, flat_network
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
 from agents.registry import Algorithm
-from agents.rule_agent import some_sequences, to_trajectory
+from agents.rule_agent import NetworkState, some_sequences, to_trajectory
 from agents.search_space import (
     RATE,
     SIZES,
@@ -37,17 +37,9 @@ from disco_common.pytrees import register_dataclass
 
 
 @chex.dataclass(frozen=True)
-class DiceState:
-    """The learning state.
+class DiceState(NetworkState):
+    """The learning state, with the bandits that choose temperatures."""
 
-    Attributes:
-      params: of the network, in one vector.
-      optimizer: the optimiser's state, which counts the gradient steps.
-      bandits: that choose temperatures.
-    """
-
-    params: Float[Array, "*runs P"]
-    optimizer: optax.OptState
     bandits: Bandits
 
 

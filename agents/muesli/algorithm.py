@@ -15,7 +15,7 @@ from agents.latent_model import LatentModel, latent_model
 from agents.muesli.losses import PAPER, MuesliConfig, loss
 from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
-from agents.rule_agent import ActsByPolicy, to_trajectory
+from agents.rule_agent import ActsByPolicy, NetworkState, to_trajectory
 from agents.search_space import (
     RULE_RANGES,
     SIZES,
@@ -35,19 +35,10 @@ from disco_common.pytrees import register_dataclass
 
 
 @chex.dataclass(frozen=True)
-class MuesliState:
-    """The learning state.
+class MuesliState(NetworkState):
+    """The learning state, with the parameters' moving average and the advantages' moments."""
 
-    Attributes:
-      params: of the model, in one vector.
-      target_params: their moving average.
-      optimizer: the optimiser's state.
-      moments: of the advantages.
-    """
-
-    params: Float[Array, "*runs P"]
-    target_params: Float[Array, "*runs P"]
-    optimizer: optax.OptState
+    target_params: disco.Params
     moments: Moments
 
 

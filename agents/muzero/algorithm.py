@@ -8,7 +8,6 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-import chex
 import dm_env
 import jax
 import jax.numpy as jnp
@@ -23,6 +22,7 @@ from agents.muzero.losses import PAPER, MuZeroConfig, importance_weights, loss
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from agents.registry import Algorithm
+from agents.rule_agent import NetworkState
 from agents.search_space import (
     RATE,
     SIZES,
@@ -121,19 +121,6 @@ REANALYSE, PRIORITY = "reanalyse", "priority"
 _LEAST_ERROR = 1e-3  # So that each position is drawn at times.
 
 
-@chex.dataclass(frozen=True)
-class MuZeroState:
-    """The learning state.
-
-    Attributes:
-      params: of the model, in one vector.
-      optimizer: the optimiser's state, which counts the updates.
-    """
-
-    params: Float[Array, "*runs P"]
-    optimizer: optax.OptState
-
-
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class MuZeroAgent:
@@ -185,11 +172,11 @@ class MuZeroAgent:
             updates=tuple(updates),
         )
 
-    def init(self, key: PRNGKeyArray) -> MuZeroState:
+    def init(self, key: PRNGKeyArray) -> NetworkState:
         params = self.model.init(key)
-        return MuZeroState(params=params, optimizer=self.optimizer.init(params))
+        return NetworkState(params=params, optimizer=self.optimizer.init(params))
 
-    def acting_state(self, state: MuZeroState) -> disco.Params:
+    def acting_state(self, state: NetworkState) -> disco.Params:
         return state.params
 
     def initial_memory(self, batch_size: int) -> None:
@@ -219,7 +206,7 @@ class MuZeroAgent:
         """
         return (error + _LEAST_ERROR) ** self.config.priority_exponent
 
-    def update(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+    def update(self, state: NetworkState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         if name == REANALYSE:
             return self._reanalyse(state, batch, key)
         config = self.config
@@ -245,9 +232,9 @@ class MuZeroAgent:
         refreshed = None
         if config.priority_exponent:
             refreshed = {PRIORITY: self._priority(error)[None]}
-        return Update(MuZeroState(params=params, optimizer=optimizer), metrics, refreshed)
+        return Update(NetworkState(params=params, optimizer=optimizer), metrics, refreshed)
 
-    def _reanalyse(self, state: MuZeroState, batch: Batch, key: PRNGKeyArray) -> Update:
+    def _reanalyse(self, state: NetworkState, batch: Batch, key: PRNGKeyArray) -> Update:
         """Search again in each sequence's first position, with the newest parameters."""
         observation = _first_rows(batch.observation, self.config.frame_stack)
         embedding = self.model.embed_unroll(state.params, observation, None)[0]

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -18,7 +17,7 @@ from agents.networks import Network, NetworkConfig, make_network, with_flat_para
 from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Update, UpdateSpec
 from agents.registry import Algorithm
-from agents.rule_agent import ActsByPolicy, AgentConfig, some_sequences, to_trajectory
+from agents.rule_agent import ActsByPolicy, AgentConfig, NetworkState, some_sequences, to_trajectory
 from agents.search_space import (
     ENTROPY,
     RATE,
@@ -34,19 +33,6 @@ from agents.search_space import (
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
 from disco_common.pytrees import register_dataclass
-
-
-@chex.dataclass(frozen=True)
-class PPOState:
-    """The learning state.
-
-    Attributes:
-      params: of the network, in one vector.
-      optimizer: the optimiser's state, which counts the gradient steps.
-    """
-
-    params: Float[Array, "*runs P"]
-    optimizer: optax.OptState
 
 
 @register_dataclass
@@ -85,11 +71,11 @@ class PPOAgent(ActsByPolicy):
             acts_one_behind=False,
         )
 
-    def init(self, key: PRNGKeyArray) -> PPOState:
+    def init(self, key: PRNGKeyArray) -> NetworkState:
         params = self.network.init(key)
-        return PPOState(params=params, optimizer=self.optimizer.init(params))
+        return NetworkState(params=params, optimizer=self.optimizer.init(params))
 
-    def update(self, state: PPOState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+    def update(self, state: NetworkState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         """Make `num_epochs` passes over the unroll, in minibatches in a random order."""
         del name
         trajectory = without_masked_damage(to_trajectory(batch))
@@ -127,11 +113,11 @@ class PPOAgent(ActsByPolicy):
 
     def _step(
         self,
-        state: PPOState,
+        state: NetworkState,
         trajectory: disco.Trajectory,
         samples: Samples,
         index: Int[Array, "M"],
-    ) -> tuple[PPOState, Metrics]:
+    ) -> tuple[NetworkState, Metrics]:
         """Make a gradient step on a minibatch of transitions, or of unrolls with a memory."""
         config = self.config
         minibatch, chosen = self._minibatch(trajectory, samples, index)
@@ -147,7 +133,7 @@ class PPOAgent(ActsByPolicy):
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
         params: Any = optax.apply_updates(state.params, updates)
         metrics = metrics | {"gradient_norm": optax.tree.norm(gradients)}
-        return PPOState(params=params, optimizer=optimizer), metrics
+        return NetworkState(params=params, optimizer=optimizer), metrics
 
     def _minibatch(
         self, trajectory: disco.Trajectory, samples: Samples, index: Int[Array, "M"]
