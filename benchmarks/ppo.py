@@ -40,7 +40,7 @@ from agents.ppo.losses import PPOConfig
 from agents.registry import Configured
 from disco_common.files import write_atomically
 from evaluation.scoring import statistics
-from launch.support.score_tables import print_rows
+from launch.support.display import print_rows
 from training import device
 from training.records import Run
 from training.schedule import TrainingSettings

@@ -37,14 +37,13 @@ from agents import convolutions
 from agents.rule_agent import to_trajectory
 from disco_common.configuration import from_config
 from environments.suites import dmlab
-from launch.support.flag_parsing import define_config, parse_flags
-from launch.support.score_tables import print_rows
-from launch.support.settings import DiscoverSettings
-from launch.support.setup import make_discovery
+from launch.support.command_flags import define_config, parse_flags
+from launch.support.display import print_rows
+from launch.support.settings import DiscoverSettings, make_discovery
 from meta import inner_loop
 from meta.discovery import Discovery
 from meta.meta_step import agent_meta_update
-from meta.state import Member
+from meta.population import Member
 from training import collection
 from training.replay import num_bytes
 

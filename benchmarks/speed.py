@@ -50,10 +50,9 @@ from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajector
 from benchmarks.timing import compare, text
 from launch.support import commands
 from meta import inner_loop
-from meta.config import MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.discovery import Discovery
 from meta.objective import ObjectiveConfig, meta_loss, target_statistics
-from meta.value_function import ValueFunctionConfig
 from training import collection, iteration
 
 # The published meta-training notebook's agent, on Catch 5x5.
@@ -74,16 +73,8 @@ def discovery() -> None:
     commands.use_all_cores()
 
     def make() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
-        run = Discovery(
-            (environments.make("catch/5x5"),),
-            _rule(),
-            _AGENT,
-            ValueFunctionConfig(),
-            ObjectiveConfig(),
-            PopulationConfig(size=2),
-            _META,
-            seed=0,
-        )
+        config = DiscoveryConfig(meta=_META, population=PopulationConfig(size=2), agent=_AGENT)
+        run = Discovery(config, (environments.make("catch/5x5"),), _rule())
 
         def compile_step(state):
             run.compile()

@@ -1,8 +1,8 @@
 """Config files and flags: `--config=FILE`, and `--config.some.field=value` for any field.
 
-A config file defines `get_config()`, which returns an `ml_collections.ConfigDict` made of a
-dataclass by `to_config`. Commands convert it back by `from_config`. The flag parser refuses unknown
-fields, the dataclasses refuse values out of range.
+A config file defines `get_config()`, which returns a dataclass, or an `ml_collections.ConfigDict`
+that `to_config` has made of one. Commands convert it back by `from_config`. The flag parser refuses
+unknown fields, the dataclasses refuse values out of range.
 """
 
 import dataclasses

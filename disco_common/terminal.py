@@ -66,7 +66,9 @@ def console(log_width: int = 80) -> "rich.console.Console":
     Args:
       log_width: number of columns if the output is not a terminal.
     """
-    from rich.console import Console  # `launch.support.start` prints before imports that take long.
+    from rich.console import (
+        Console,
+    )  # `launch.support.commands` prints before imports that take long.
 
     made = Console(markup=False, emoji=False)
     if not made.is_terminal:

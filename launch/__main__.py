@@ -11,7 +11,7 @@ import runpy
 import sys
 
 from disco_common.terminal import message
-from launch.support import start
+from launch.support import commands
 
 _FOLDER = pathlib.Path(__file__).parent
 _KINDS = ("suites", "environments", "rules", "agents")
@@ -20,16 +20,18 @@ _KINDS = ("suites", "environments", "rules", "agents")
 def main(arguments: list[str] | None = None) -> int:
     """Print the commands, or the names of a kind, or run a command; return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] in _names_of_commands():
+    if arguments and (_FOLDER / f"{arguments[0]}.py").is_file() and arguments[0].isalpha():
         sys.argv = [f"disco {arguments[0]}", *arguments[1:]]
         runpy.run_module(f"launch.{arguments[0]}", run_name="__main__", alter_sys=True)
         return 0
     if arguments == ["--version"]:
-        start.print_version()
+        print(f"disco-update-rules {commands.version()}")
         return 0
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(f"Commands, each with --help (and --helpfull):\n\n{_commands()}\n")
-        print(f"Names: python -m launch {' | '.join(_KINDS)}")
+        print("Commands, each with --help (and --helpfull):\n")
+        for name, summary in _commands().items():
+            print(f"  python -m launch.{name:12} {summary}")
+        print(f"\nNames: python -m launch {' | '.join(_KINDS)}")
         return 0
     if arguments[0] not in _KINDS or len(arguments) > 1:
         said = (
@@ -42,18 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _names_of_commands() -> list[str]:
-    return sorted(path.stem for path in _FOLDER.glob("[a-z]*.py"))
-
-
-def _commands() -> str:
-    """Return each command with the first sentence of its documentation."""
-    lines = []
-    for name in _names_of_commands():
-        text = (_FOLDER / f"{name}.py").read_text(encoding="utf-8")
-        summary = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
-        lines.append(f"  python -m launch.{name:12} {summary}")
-    return "\n".join(lines)
+def _commands() -> dict[str, str]:
+    """Return each command with the first line of its documentation."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in _FOLDER.glob("[a-z]*.py")}
+    documented = {name: ast.get_docstring(ast.parse(text)) or "" for name, text in texts.items()}
+    return {name: documented[name].partition("\n")[0] for name in sorted(documented)}
 
 
 def _names(kind: str) -> list[str]:

@@ -16,8 +16,8 @@ not read the agent's predictions, show their effect on learning. Settings are th
 from absl import flags
 
 from launch.support import commands
+from launch.support.command_flags import define_config, define_output_folder, only_prints_config
 from launch.support.evaluation_flags import first_suite, listed
-from launch.support.flag_parsing import define_config, define_output_folder, only_prints_config
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     from evaluation.evaluate import check, resolve
     from evaluation.studies.analysis import AnalysisConfig, analyse
     from launch.support import evaluations, workdirs
-    from launch.support.progress import Progress
+    from launch.support.display import ProgressBar
 
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
@@ -46,7 +46,7 @@ def main() -> None:
     identity = evaluations.Identity.of("analyse", tasks, config, rules=rules)
     with workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder:
         files = analyse(
-            values.rule, tasks, config, settings, folder, evaluations.provenance(), Progress
+            values.rule, tasks, config, settings, folder, evaluations.provenance(), ProgressBar
         )
     print("Written: " + ", ".join(map(printable, files)))
 

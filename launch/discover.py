@@ -4,7 +4,7 @@
 
 Started again with the same workdir, the command continues from the newest good checkpoint. SIGTERM
 and Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
-metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.support.probes`) and, when
+metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.support.rules`) and, when
 the run ends or is stopped, `curves.png`.
 
 A run may consist of several processes, each with its own devices and simulators: see
@@ -14,25 +14,11 @@ A run may consist of several processes, each with its own devices and simulators
 from absl import flags
 
 from launch.support import commands, tracking
-from launch.support.flag_parsing import (
+from launch.support.command_flags import (
     define_config,
     define_dry_run,
     define_imports,
     define_output_folder,
-)
-
-# Settings that a meta-step's memory grows with. The first one changes only speed. The others are
-# ordered by how much memory halving each one saves (docs/measurements/speed.md).
-_SHRINK = (
-    "config.meta.agents_at_once",
-    "config.agent.batch_size",
-    "config.agent.unroll_length",
-    "config.agent.network.model",
-    "config.agent.network.torso",
-    "config.agent.network.head",
-    "config.meta.num_updates",
-    "config.meta.validation_trajectories",
-    "config.meta.validation_length",
 )
 
 
@@ -86,4 +72,4 @@ def _define_flags() -> None:
 
 
 if __name__ == "__main__":
-    commands.run(main, _define_flags, shrink=_SHRINK)
+    commands.run(main, _define_flags)

@@ -20,17 +20,20 @@ made, the exit status is 3, and no report is written; `failure.txt` in a run's f
 traceback. SIGTERM and Ctrl-C write a checkpoint and end the command with status 143 or 130.
 """
 
+import dataclasses
+import pathlib
+
 from absl import flags
 
 from launch.support import commands, tracking
-from launch.support.evaluation_flags import SHRINK, define_flags, define_tuned
-from launch.support.flag_parsing import config_overrides, define_dry_run, listed_paths
+from launch.support.command_flags import config_overrides, define_dry_run, listed_paths
+from launch.support.evaluation_flags import define_flags, define_tuned
 
 
 def main() -> None:
     """Run the command."""
-    from launch.support import evaluations, return_curves
-    from launch.support.score_tables import print_evaluation
+    from launch.support import evaluations
+    from launch.support.display import print_evaluation
 
     values = flags.FLAGS
     rules, agents, changes = listed_paths(values.rule), values.agent, config_overrides()
@@ -43,7 +46,7 @@ def main() -> None:
         return
     shown = tracking.of_flags(values)
     with evaluations.opened(values, runs_per_job) as how:
-        how = return_curves.tracked(how, workdir, shown)
+        how = tracking.tracked(how, pathlib.Path(workdir), shown, dataclasses.asdict(config))
         written = evaluations.run(
             rules, suites, config, workdir, how, agents, tuned, values.references, changes
         )
@@ -77,4 +80,4 @@ def _define_flags() -> None:
 
 
 if __name__ == "__main__":
-    commands.run(main, _define_flags, shrink=SHRINK)
+    commands.run(main, _define_flags)

@@ -19,8 +19,8 @@ from typing import Any
 from absl import flags
 
 from launch.support import commands
-from launch.support.evaluation_flags import SHRINK, define_task_flags, suites_of
-from launch.support.flag_parsing import only_prints_config
+from launch.support.command_flags import only_prints_config
+from launch.support.evaluation_flags import define_task_flags, listed
 
 # What a rule's file says of the rule before the evolution.
 _OF_ANOTHER_RULE = ("probe_score", "evaluations")
@@ -37,13 +37,13 @@ def main() -> None:
     from evaluation.rules import copies_in
     from evaluation.studies import evolution
     from launch.support import evaluations, workdirs
-    from launch.support.score_tables import print_rows
+    from launch.support.display import print_rows
 
     commands.use_all_cores()
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     config = dataclasses.replace(config, baselines=(), seeds=1)
-    tasks = resolve(suites_of(values.suite, values.env_kwargs))
+    tasks = resolve(listed(values.suite))
     (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
     settings = evolution.EvolutionConfig(
         generations=values.generations,
@@ -109,4 +109,4 @@ def _define_flags() -> None:
 
 
 if __name__ == "__main__":
-    commands.run(main, _define_flags, shrink=SHRINK)
+    commands.run(main, _define_flags)

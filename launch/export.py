@@ -3,7 +3,7 @@
     python -m launch.export --workdir=runs/first --output=first.npz
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
-If the run has probes (`launch.support.probes`), it is the rule with the best one, otherwise that of
+If the run has probes (`launch.support.rules`), it is the rule with the best one, otherwise that of
 the newest checkpoint. `--meta_step=0` writes the rule that the run started from, with the same
 settings of agents: what discovery has added is by how much the other rule is better than this one.
 
@@ -21,13 +21,13 @@ import pathlib
 from absl import flags
 
 from launch.support import commands
-from launch.support.flag_parsing import define_output_file, define_path, listed_paths
+from launch.support.command_flags import define_output_file, define_path, listed_paths
 
 
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from launch.support.exports import export
+    from launch.support.rules import export
 
     output = flags.FLAGS.output
     evaluations = listed_paths(flags.FLAGS.evaluations)

@@ -15,7 +15,7 @@ and workdirs are as in `launch.evaluate`.
 from absl import flags
 
 from launch.support import commands
-from launch.support.evaluation_flags import SHRINK, define_flags, define_tuned
+from launch.support.evaluation_flags import define_flags, define_tuned
 
 
 def main() -> None:
@@ -26,7 +26,7 @@ def main() -> None:
     from evaluation.studies.reference_scores import reference_scores
     from evaluation.tuned_settings import find_tuned, settings_by_contender
     from launch.support import evaluations, workdirs
-    from launch.support.score_tables import print_rows
+    from launch.support.display import print_rows
 
     values = flags.FLAGS
     suites, config, runs_per_job = evaluations.read_flags(values)
@@ -65,4 +65,4 @@ def _define_flags() -> None:
 
 
 if __name__ == "__main__":
-    commands.run(main, _define_flags, shrink=SHRINK)
+    commands.run(main, _define_flags)

@@ -8,28 +8,94 @@ curves are shown, too. Evaluations of the same tasks with the same budget and sc
 others have sections of their own. The report lists missing, damaged and duplicate runs.
 """
 
+import pathlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from absl import flags
 
 from launch.support import commands
-from launch.support.flag_parsing import define_output_folder, listed_paths
+from launch.support.command_flags import define_output_folder, listed_paths
+
+if TYPE_CHECKING:
+    from evaluation.report.discovery_metrics import Discovery
 
 
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from launch.support.reports import run
 
     values = flags.FLAGS
-    files = run(listed_paths(values.runs), values.output, values.title)
+    files = write(listed_paths(values.runs), values.output, values.title)
     print("Written: " + ", ".join(map(printable, files)))
+
+
+def write(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
+    """Write a report of workdirs; return its files.
+
+    Raises:
+      ValueError: if there is no workdir, or one cannot be read or has no run.
+      OSError: if a file cannot be written.
+    """
+    from evaluation.report import discovery_metrics
+    from evaluation.report.html_report import write_report
+    from evaluation.report.manifest import read_manifest
+    from evaluation.report.merging import merge
+
+    if not runs:
+        raise ValueError(
+            "--runs is empty; expected workdirs of launch.evaluate or launch.discover."
+        )
+    evaluations, discoveries = [], []
+    for folder in dict.fromkeys(map(pathlib.Path, runs)):
+        if not folder.is_dir():
+            raise ValueError(f"--runs: {str(folder)!r} is not a folder; expected a workdir.")
+        if (folder / discovery_metrics.FILE).exists():
+            discoveries.append(_discovery(folder))
+        else:
+            evaluations.append(read_manifest(folder))
+    merged = merge(evaluations)
+    for one in merged:
+        if not one.folders:
+            names = ", ".join(str(x.folder) for x in one.sources)
+            raise ValueError(
+                f"--runs: {names} has no finished run"
+                f"{' that can be read: ' + one.problems[0] if one.problems else ''}; expected at"
+                " least one."
+            )
+    return write_report(pathlib.Path(output), merged, discoveries, title)
+
+
+def _discovery(folder: pathlib.Path) -> "Discovery":
+    from disco_common.json_lines import read_object
+    from evaluation.report import discovery_metrics, probe_scores
+    from evaluation.report.discovery_metrics import Discovery
+
+    found, problems = discovery_metrics.read_metrics(folder)
+    if not found:
+        raise ValueError(
+            f"--runs: {folder / discovery_metrics.FILE} has no report"
+            f"{' that can be read: ' + problems[0].rstrip('.') if problems else ''}; expected at"
+            " least one."
+        )
+    try:
+        config = read_object(folder / "config.json")
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"--runs: {str(folder)!r} has no config that can be read: {str(error).rstrip('.')}."
+        ) from error
+    try:
+        probes = probe_scores.read(folder)
+    except ValueError:  # Which `read_metrics` has named.
+        probes = []
+    return Discovery(folder.name, config, found, problems, probes)
 
 
 def _define_flags() -> None:
     flags.DEFINE_multi_string(
         "runs",
         [],
-        "Workdirs, by commas or repetition. One whose name has a comma is a value of its own, or in"
-        " quotes: --runs=runs/lr=1,2 --runs=\"'runs/lr=1,3',runs/other\".",
+        "Workdirs, by commas or repetition. One whose name has a comma is a value of its own.",
     )
     define_output_folder("output", "Folder for the report.")
     flags.DEFINE_string("title", "Report", "Title of the page.")

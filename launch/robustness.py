@@ -13,8 +13,8 @@ import dataclasses
 from absl import flags
 
 from launch.support import commands
-from launch.support.evaluation_flags import SHRINK, define_flags, define_tuned
-from launch.support.flag_parsing import only_prints_config
+from launch.support.command_flags import only_prints_config
+from launch.support.evaluation_flags import define_flags, define_tuned
 
 
 def main() -> None:
@@ -72,4 +72,4 @@ def _define_flags() -> None:
 
 
 if __name__ == "__main__":
-    commands.run(main, _define_flags, shrink=SHRINK)
+    commands.run(main, _define_flags)

@@ -18,19 +18,19 @@ meta-steps, and `sweep.png`, their curves.
 """
 
 import dataclasses
-import os
 import pathlib
 
 from absl import flags
 
-from launch.support import commands, execution, tracking
-from launch.support.flag_parsing import (
+from launch.support import commands, tracking
+from launch.support.command_flags import (
     config_arguments,
     define_config,
     define_imports,
     define_output_folder,
     only_prints_config,
 )
+from launch.support.evaluation_flags import define_executor_flags, opened_executor
 
 
 def main() -> None:
@@ -44,10 +44,8 @@ def main() -> None:
         commands.use_all_cores()
     workdir = pathlib.Path(values.workdir)
     points = sweeps.make_points(config_arguments(), values.vary)
-    shown = dataclasses.replace(
-        tracking.of_flags(values), group=os.environ.get("WANDB_RUN_GROUP") or workdir.resolve().name
-    )
-    with execution.opened_executor(values) as executor, workdirs.locked(workdir):
+    shown = dataclasses.replace(tracking.of_flags(values), wandb_group=workdir.resolve().name)
+    with opened_executor(values) as executor, workdirs.locked(workdir):
         sweeps.sweep(points, workdir, executor, shown)
 
 
@@ -63,7 +61,7 @@ def _define_flags() -> None:
     define_imports()
     define_config("grid57_laptop")
     tracking.define_flags()
-    execution.define_flags()
+    define_executor_flags()
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from typing import Any
 from absl import flags
 
 from launch.support import commands
-from launch.support.evaluation_flags import SHRINK, define_flags
-from launch.support.flag_parsing import listed_paths
+from launch.support.command_flags import listed_paths
+from launch.support.evaluation_flags import define_flags
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     from evaluation.studies import tuning
     from evaluation.tuned_settings import TUNED_FILE
     from launch.support import evaluations, workdirs
-    from launch.support.score_tables import print_rows
+    from launch.support.display import print_rows
 
     values = flags.FLAGS
     suites, config, runs_per_job = evaluations.read_flags(values)
@@ -85,4 +85,4 @@ def _define_flags() -> None:
 
 
 if __name__ == "__main__":
-    commands.run(main, _define_flags, shrink=SHRINK)
+    commands.run(main, _define_flags)

@@ -19,7 +19,7 @@ import sys
 from absl import flags
 
 from launch.support import commands
-from launch.support.flag_parsing import define_imports, define_output_file, define_path
+from launch.support.command_flags import define_imports, define_output_file, define_path
 
 
 def main() -> None:

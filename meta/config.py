@@ -1,15 +1,15 @@
 """Settings of a discovery run."""
 
 import dataclasses
-from typing import Any
+import re
+from typing import ClassVar
 
-import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Float, Int, Integer
-
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
+from agents.rule_agent import AgentConfig
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, POSITIVE
 from meta.objective import ObjectiveConfig
+from meta.value_function import ValueFunctionConfig
 
+_FAMILY = re.compile(r"\s*(\w+)\s*:((?:\s*\b(?:memory|frame_stack|burn_in)=\d+)+)\s*")
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
 
 
@@ -27,10 +27,7 @@ class MetaConfig:
         updated agent acts in the training environments, which go on from where validation ended.
         Their validation trajectories also enter the replay, and count in lifetimes, but not in the
         environment steps that metrics and rule files have.
-      learning_rate: of the rule; the first one, if it decays.
-      learning_rate_decay_steps: meta-steps in which the learning rate falls, along a cosine, to
-        `end_learning_rate` times the first one, where it stays; 0 for a constant one.
-      end_learning_rate: as a fraction of the first one.
+      learning_rate: of the rule.
       average_decay: weight of the old average in the moving average of the rules, which is the
         result of a run because single iterates are noisy. In the first meta-steps it is the plain
         mean. With 0 it is the newest rule.
@@ -44,13 +41,14 @@ class MetaConfig:
         agents need less memory. None for one on a CPU and all on an accelerator.
     """
 
+    # Fields of earlier versions, in stored settings (`disco_common.configuration`).
+    REMOVED: ClassVar = ("learning_rate_decay_steps", "end_learning_rate")
+
     num_updates: int = 20
     validation_trajectories: int = 48
     validation_length: int = 29
     validation_from_training: bool = False
     learning_rate: float = 1e-3
-    learning_rate_decay_steps: int = 0
-    end_learning_rate: float = 0.1
     average_decay: float = 0.98
     max_gradient_norm: float = 1.0
     adam_b2: float = 0.999
@@ -62,8 +60,6 @@ class MetaConfig:
         AT_LEAST_1.require(self, "meta.", *counts)
         POSITIVE.require(self, "meta.", "learning_rate", "max_gradient_norm")
         BELOW_1.require(self, "meta.", "adam_b2", "average_decay")
-        AT_LEAST_0.require(self, "meta.", "learning_rate_decay_steps")
-        FRACTION.require(self, "meta.", "end_learning_rate")
         if self.agents_at_once is not None and self.agents_at_once < 1:
             raise ValueError(
                 f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
@@ -74,15 +70,6 @@ class MetaConfig:
                 f"meta.segment_length is {segment}; expected a divisor of meta.num_updates"
                 f" ({self.num_updates})."
             )
-
-    def learning_rate_at(self, meta_step: Int[Array, ""]) -> float | Float[Array, ""]:
-        """Return the rule's learning rate after some meta-steps."""
-        if not self.learning_rate_decay_steps:
-            return self.learning_rate
-        schedule: Any = optax.cosine_decay_schedule(
-            self.learning_rate, self.learning_rate_decay_steps, self.end_learning_rate
-        )
-        return schedule(meta_step.astype(jnp.result_type(float)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +91,7 @@ class PopulationConfig:
 
     size: int = 57
     lifetimes: tuple[int, ...] = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
-    first_reset_after: int = dataclasses.field(default=0, metadata={"formerly": "first_rebirth"})
+    first_reset_after: int = 0
     counts_frames: bool = False
     keeps_tasks: bool = False
 
@@ -135,16 +122,43 @@ class PopulationConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DiscoveryConfig:
-    """All settings that the agents of a population share.
+    """All settings of a population.
 
     Attributes:
-      meta: the meta-step.
-      objective: weights of the meta-loss.
-      population: its size and lifetimes.
-      seed: of all randomness; an array where a program has several (`meta.seeds`).
+      seed: of all randomness.
+      families: changes of `agent` for families of environments, for example
+        `"dmlab: memory=256 frame_stack=1"`. The family is the part of the environments' names
+        before the slash. The changes may be of memory (units of the network's memory), frame_stack
+        and burn_in.
+      agent, value_function, objective, population, meta: see their classes.
     """
 
-    meta: MetaConfig
-    objective: ObjectiveConfig
-    population: PopulationConfig
-    seed: int | Integer[Array, ""]
+    seed: int = 0
+    agent: AgentConfig = AgentConfig()
+    families: tuple[str, ...] = ()
+    value_function: ValueFunctionConfig = ValueFunctionConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    population: PopulationConfig = PopulationConfig()
+    meta: MetaConfig = MetaConfig()
+
+    @property
+    def family_agents(self) -> dict[str, AgentConfig]:
+        """The agents' settings of the families that have their own.
+
+        Raises:
+          ValueError: if an entry of `families` is malformed, or its values are out of range.
+        """
+        agents = {}
+        for entry in self.families:
+            found = _FAMILY.fullmatch(entry)
+            if found is None:
+                raise ValueError(
+                    f"families has {entry!r}; expected a family, a colon and whole numbers for some"
+                    " of memory, frame_stack and burn_in, as 'dmlab: memory=256 frame_stack=1'."
+                )
+            numbers = {name: int(x) for name, x in re.findall(r"(\w+)=(\d+)", found[2])}
+            network = self.agent.network
+            if "memory" in numbers:
+                network = dataclasses.replace(network, memory=numbers.pop("memory"))
+            agents[found[1]] = dataclasses.replace(self.agent, network=network, **numbers)
+        return agents

@@ -5,9 +5,8 @@ The algorithm is in `meta.meta_step`, the programs are in `meta.programs`.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -18,13 +17,11 @@ from jaxtyping import Bool, Int
 
 import disco
 import environments
-from agents.rule_agent import AgentConfig
-from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig
 from meta.groups import make_groups
 from meta.host_groups import HostGroup
 from meta.meta_step import AgentMetrics, Contribution
-from meta.objective import ObjectiveConfig
-from meta.population import empty_population
+from meta.population import DiscoveryState, Member, empty_population, initial_tasks, reassign_tasks
 from meta.programs import DevicePrograms
 from meta.sharding import (
     AGENTS,
@@ -35,9 +32,6 @@ from meta.sharding import (
     pad_with_first,
     replicated,
 )
-from meta.state import DiscoveryState, Member
-from meta.task_assignment import initial_tasks, reassign_tasks
-from meta.value_function import ValueFunctionConfig
 from training.device_clock import DeviceClock
 from training.host_collection import NUM_HALVES
 from training.memory_budget import replay_bytes, require_memory_for_replays
@@ -54,41 +48,22 @@ class Discovery:
 
     def __init__(
         self,
+        config: DiscoveryConfig,
         tasks: tuple[environments.Environment, ...],
         rule: disco.DiscoveredRule,
-        agent: AgentConfig,
-        value_function: ValueFunctionConfig,
-        objective: ObjectiveConfig,
-        population: PopulationConfig,
-        meta: MetaConfig,
-        seed: int,
         mesh: Mesh | None = None,
-        family_agents: Mapping[str, AgentConfig] = MappingProxyType({}),
     ):
-        """Prepare a run.
+        """Prepare a run from a rule, on a mesh of `meta.sharding.make_mesh`.
 
-        `mesh` is from `meta.sharding.make_mesh`; by default all devices, one for each agent.
-        `family_agents` are settings that replace `agent` for some families of environments, by the
-        part of the environments' names before the slash; their `steps_per_update` is equal.
+        The mesh is by default of all devices, one for each agent.
 
         Raises:
           ValueError: if there are fewer agents than groups, or a burn-in is too long.
         """
-        self.config = DiscoveryConfig(
-            meta=meta, objective=objective, population=population, seed=seed
-        )
-        self._initial_rule, self._tasks = rule, tasks
+        self.config, self._tasks, self._initial_rule = config, tasks, rule
         self._mesh = make_mesh() if mesh is None else mesh
-        self.steps_per_meta_step = meta.num_updates * agent.steps_per_update
-        self.groups = make_groups(
-            self.config,
-            tasks,
-            rule,
-            agent,
-            family_agents,
-            value_function,
-            self._mesh.shape[AGENTS],
-        )
+        self.steps_per_meta_step = config.meta.num_updates * config.agent.steps_per_update
+        self.groups = make_groups(config, tasks, rule, self._mesh.shape[AGENTS])
         self._programs = DevicePrograms(self.config, self.groups, self._mesh)
         # Of groups of host environments, by their number, once they are started.
         self._hosts: dict[int, HostGroup] = {}

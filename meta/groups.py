@@ -1,7 +1,7 @@
 """The population in groups: agents whose environments have the same dynamics."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,12 +12,11 @@ from jaxtyping import Array, Bool, Int, PyTree
 
 import disco
 import environments
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent
 from environments import registry
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.sharding import local_rows
-from meta.task_assignment import group_sizes
-from meta.value_function import ValueFunction, ValueFunctionConfig
+from meta.value_function import ValueFunction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,28 +96,23 @@ def make_groups(
     config: DiscoveryConfig,
     tasks: Sequence[environments.Environment],
     rule: disco.DiscoveredRule,
-    default_agent: AgentConfig,
-    family_agents: Mapping[str, AgentConfig],
-    value_config: ValueFunctionConfig,
     num_devices: int,
 ) -> tuple[Group, ...]:
     """Return the groups of a population.
-
-    `default_agent` is for families of environments without their own in `family_agents`.
 
     Raises:
       ValueError: if there are fewer agents than groups, a burn-in is longer than the validation
         trajectories, or these cannot be unrolls of the training environments.
     """
-    groups = []
+    groups, family_agents = [], config.family_agents
     grouped = environments.group(tasks)
     assigned = _assign_indices(config.population.size, tasks, grouped)
     for group, indices in zip(grouped, assigned, strict=True):
         family = registry.family_of(group.names[0])
-        agent_config = family_agents.get(family, default_agent)
+        agent_config = family_agents.get(family, config.agent)
         agent = RuleAgent.create(agent_config, group.dynamics, rule)
         value_function = ValueFunction.create(
-            value_config,
+            config.value_function,
             group.dynamics.observation_spec(),
             agent_config.network,
             agent.network.history,
@@ -181,3 +175,18 @@ def _assign_indices(
     return [
         [i for i in range(size) if tasks[i % len(tasks)].name in group.names] for group in grouped
     ]
+
+
+def group_sizes(num_tasks: Sequence[int], population_size: int) -> list[int]:
+    """Return the number of agents of each group of tasks, if there are fewer agents than tasks.
+
+    The sizes are proportional to the numbers of tasks, rounded, and at least 1. There are at least
+    as many agents as groups, and at most as many as tasks.
+    """
+    shares = population_size * np.array(num_tasks) / sum(num_tasks)
+    sizes = np.maximum(1, np.floor(shares).astype(int))
+    while sizes.sum() < population_size:
+        sizes[np.argmax(shares - sizes)] += 1
+    while sizes.sum() > population_size:
+        sizes[np.argmax(np.where(sizes > 1, sizes - shares, -np.inf))] -= 1
+    return sizes.tolist()

@@ -24,12 +24,11 @@ from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig
 from meta.groups import Group
-from meta.host_agent import HostAgent
-from meta.host_programs import HostPrograms
+from meta.host_agents import HostAgent, HostPrograms
 from meta.inner_loop import InnerLoopResiduals
 from meta.meta_step import AgentMetrics, Contribution
+from meta.population import Member
 from meta.sharding import local_rows, over_agents
-from meta.state import Member
 from training.device_clock import DeviceClock
 from training.host_collection import Collected, Timing
 
@@ -83,7 +82,6 @@ class HostGroup:
 
     def _start_agent(self, index: int, task: int, resets: int, meta_step: int) -> HostAgent:
         group = self._group
-        assert isinstance(self._config.seed, int)
         address = (self._config.seed, index, resets, meta_step)
         meta = self._config.meta
         return HostAgent(group, group.tasks[task], address, meta, self._workers)

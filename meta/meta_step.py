@@ -40,8 +40,8 @@ from meta.config import DiscoveryConfig, MetaConfig
 from meta.groups import Group
 from meta.inner_loop import InnerLoopResiduals, differentiable_inner_loop, inner_loop
 from meta.objective import meta_loss
+from meta.population import Lifetime, Member, meta_optimizer
 from meta.sharding import AGENTS, split_batch
-from meta.state import Lifetime, Member
 from meta.value_function import ValueFunctionState
 from training import collection
 from training.collection import ActorState
@@ -136,10 +136,18 @@ def agent_meta_update(
 ) -> tuple[Member, Float[Array, "R"], Metrics]:
     """Make steps 3 to 5 for one agent.
 
-    `learner_before` is the agent's learner before the K updates, `member` the agent after them.
+    Args:
+      config: of the discovery.
+      group: of the agent.
+      rule: with R meta-parameters.
+      member: the agent after the K updates; without an axis over agents.
+      learner_before: the agent's learner before them.
+      residuals: of the updates, `[K, ...]`; a batch has `[K, T + 1, B, ...]`.
+      validation: the trajectories of the agent after the updates: T = `meta.validation_length`
+        steps, B = `meta.validation_trajectories`.
 
     Returns:
-      The agent after the meta-step, its update of the rule, and metrics.
+      The agent after the meta-step, its update of the rule `[R]`, and scalar metrics.
     """
     validation = split_batch(validation)
     gradient, metrics, logits = meta_gradient(
@@ -190,13 +198,6 @@ def meta_gradient(
     (_, (metrics, logits)), gradient = jax.value_and_grad(loss_of, has_aux=True)(rule)
     gradient, _ = ravel_pytree(gradient)
     return gradient, metrics, logits
-
-
-def meta_optimizer(config: MetaConfig) -> optax.GradientTransformation:
-    """Return the optimiser of one agent's meta-gradients, without the rule's learning rate."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.max_gradient_norm), optax.scale_by_adam(b2=config.adam_b2)
-    )
 
 
 def scale_by_own_adam(
@@ -289,7 +290,9 @@ def update_rule(
 ) -> tuple[disco.DiscoveredRule, disco.DiscoveredRule]:
     """Return the rule after the mean of all agents' updates, and the moving average of rules.
 
-    For use inside `shard_map_over_agents`: the mean is over the agents of all devices.
+    For use inside `shard_map_over_agents`: the mean is over the agents of all devices. In it, each
+    group's contribution has the sum of the updates of this device's agents, `[1, R]`, and their
+    number, `[1]`.
     """
     update = sum(part.rule_update[0] for part in contributions)
     count = sum(part.count for part in contributions)
@@ -297,7 +300,7 @@ def update_rule(
     total = jax.lax.psum(jnp.concatenate([update, count]), AGENTS)
     update, count = total[:-1], total[-1]
     parameters, unravel = ravel_pytree(rule)
-    parameters -= config.learning_rate_at(meta_step) / jnp.maximum(count, 1.0) * update
+    parameters -= config.learning_rate / jnp.maximum(count, 1.0) * update
     done = meta_step.astype(jnp.result_type(float))
     decay = jnp.minimum(config.average_decay, done / (done + 1.0))
     average = unravel(decay * ravel_pytree(average)[0] + (1.0 - decay) * parameters)

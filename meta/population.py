@@ -1,4 +1,4 @@
-"""The population: how its agents start and how they are reset.
+"""The population: its state, how its agents start, how they are reset, and their tasks.
 
 DiscoRL, Methods: "Each agent's parameters are reset after it has consumed its allocated
 experience budget". The budget is drawn from categories with probability inversely proportional to
@@ -8,8 +8,11 @@ the budget, so that each category gets the same experience in total.
 import dataclasses
 from collections.abc import Sequence
 
+import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 
@@ -17,12 +20,74 @@ import disco
 import environments
 from disco_common import keys
 from disco_common.keys import Purpose
-from meta.config import DiscoveryConfig, PopulationConfig
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.groups import Group
-from meta.meta_step import meta_optimizer
-from meta.state import DiscoveryState, Lifetime, Member
+from meta.value_function import ValueFunctionState
 from training import collection, iteration
+from training.collection import ActorState
 from training.iteration import TrainingState
+
+
+@chex.dataclass(frozen=True)
+class Lifetime:
+    """The task of an agent and how much of its experience budget it has consumed.
+
+    Attributes:
+      task: index of the agent's task among those of its group.
+      resets: how often this agent of the population was reset so far; 0 in the first generation.
+      steps: environment steps since the last reset.
+      budget: environment steps after which the agent is reset.
+    """
+
+    task: Int[Array, "*agents"]
+    resets: Int[Array, "*agents"]
+    steps: Int[Array, "*agents"]
+    budget: Int[Array, "*agents"]
+
+
+@chex.dataclass(frozen=True)
+class Member:
+    """One agent of the population with its meta-learning state; stacked over agents in use.
+
+    Attributes:
+      agent: parameters, environments and replay.
+      validation: environments of the validation trajectories; None outside JAX.
+      value: the meta-value function.
+      lifetime: task and experience budget.
+      meta_optimizer: the Adam state of the agent's meta-gradient. Resets do not change it.
+    """
+
+    agent: TrainingState
+    validation: ActorState | None
+    value: ValueFunctionState
+    lifetime: Lifetime
+    meta_optimizer: optax.OptState
+
+
+@chex.dataclass(frozen=True)
+class DiscoveryState:
+    """The whole state of a discovery run; what a checkpoint holds.
+
+    Attributes:
+      rule: the newest rule, by which the agents learn.
+      average: the moving average of the rules so far, to be exported.
+      groups: the agents of each group of environments with common specs, stacked.
+      task_meta_steps: for each group, the meta-steps that agents have spent on each of its tasks.
+      meta_step: number of meta-steps so far.
+    """
+
+    rule: disco.DiscoveredRule
+    average: disco.DiscoveredRule
+    groups: tuple[Member, ...]
+    task_meta_steps: tuple[Int[Array, "_tasks"], ...]
+    meta_step: Int[Array, ""]
+
+
+def meta_optimizer(config: MetaConfig) -> optax.GradientTransformation:
+    """Return the optimiser of one agent's meta-gradients, without the rule's learning rate."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_gradient_norm), optax.scale_by_adam(b2=config.adam_b2)
+    )
 
 
 def empty_population(
@@ -139,3 +204,37 @@ def draw_budget(
     budget = jax.random.choice(category_key, lifetimes, p=weights / jnp.sum(weights))
     remaining = jax.random.uniform(stagger_key) * budget.astype(real)
     return jnp.where(resets == 0, config.first_reset_after + remaining.astype(jnp.int32), budget)
+
+
+def initial_tasks(num_agents: int, num_tasks: int) -> Int[np.ndarray, "agents"]:
+    """Return the task of each agent of a group's first generation."""
+    return np.arange(num_agents) % num_tasks
+
+
+def reassign_tasks(
+    tasks: Int[np.ndarray, "agents"],
+    is_reset: Bool[np.ndarray, "agents"],
+    task_meta_steps: Int[np.ndarray, "tasks"],
+    keeps_tasks: bool = False,
+) -> Int[np.ndarray, "agents"]:
+    """Return the task of each agent of a group after some agents are reset.
+
+    Of the tasks that the fewest other agents have, an agent that is reset takes the least-trained
+    one. If every task has the same number of agents, each agent keeps its task.
+
+    Args:
+      tasks: the agents' tasks before, as indices.
+      is_reset: which agents are reset.
+      task_meta_steps: the meta-steps that agents have spent on each task.
+      keeps_tasks: whether each agent keeps its task also where some tasks have one agent more than
+        others.
+    """
+    is_covered = keeps_tasks and len(tasks) >= len(task_meta_steps)
+    if is_covered or len(tasks) % len(task_meta_steps) == 0:
+        return tasks
+    tasks = tasks.copy()
+    num_agents = np.bincount(tasks[~is_reset], minlength=len(task_meta_steps))
+    for agent in np.flatnonzero(is_reset):
+        tasks[agent] = np.lexsort((task_meta_steps, num_agents))[0]
+        num_agents[tasks[agent]] += 1
+    return tasks

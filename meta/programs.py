@@ -4,8 +4,6 @@
 environments, `update_rule` the rule's update by all groups, `reset_agents` the reset of agents.
 """
 
-import contextlib
-import gc
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,7 +19,7 @@ from agents import compilation
 from meta.config import DiscoveryConfig
 from meta.groups import Group
 from meta.meta_step import Contribution, add_meta_step, group_meta_step, update_rule
-from meta.population import reset_agents
+from meta.population import DiscoveryState, Member, reset_agents
 from meta.sharding import (
     AGENTS,
     all_gather_agents,
@@ -29,7 +27,6 @@ from meta.sharding import (
     replicated,
     shard_map_over_agents,
 )
-from meta.state import DiscoveryState, Member
 
 
 class DevicePrograms:
@@ -64,7 +61,7 @@ class DevicePrograms:
         """
         # Processes that compile together do so in the same order.
         num_threads = 1 if jax.process_count() > 1 else 2
-        with ThreadPoolExecutor(num_threads) as pool, _garbage_collection_paused():
+        with ThreadPoolExecutor(num_threads) as pool:
             for compiled in [pool.submit(program.compile) for program in self.lower(state)]:
                 compiled.result()
 
@@ -155,15 +152,3 @@ class DevicePrograms:
             rule, meta_step, groups, indices, is_reset, tasks
         )
         return jax.lax.with_sharding_constraint(groups, over_agents(self._mesh))
-
-
-@contextlib.contextmanager
-def _garbage_collection_paused() -> Iterator[None]:
-    """Pause Python's garbage collector, which takes a sixth of the time of tracing."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,12 +14,45 @@ from disco_common.checkpoints import CheckpointReader, Checkpoints
 from disco_common.stopping import set_unsaved
 from meta.discovery import Discovery
 from meta.meta_step import AgentMetrics
-from meta.state import DiscoveryState
+from meta.population import DiscoveryState
 
 RunMetrics = dict[str, Any]
 """The metrics of a window of meta-steps, as `metrics.jsonl` has them; JSON values."""
 
 _NOT_AVERAGED = frozenset("task steps_since_reset finite reset episode_return_sum episodes".split())
+
+
+class Observer:
+    """What is told of a run along the way, and may stop it; this one does nothing.
+
+    Attributes:
+      probe_interval: meta-steps between probes; the last meta-step has one, too. 0 for none.
+    """
+
+    probe_interval = 0
+
+    def on_start(self, step: int) -> None:
+        """Note the meta-step that the run starts or continues from."""
+
+    def on_report(self, metrics: RunMetrics) -> None:
+        """Note the metrics of a window of meta-steps."""
+
+    def should_stop(self, step: int) -> bool:
+        """Return, after each meta-step, whether a checkpoint is written and the run ends.
+
+        All processes must return the same.
+        """
+        return False
+
+    def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
+        """Note the state of which a checkpoint is begun."""
+
+    def probe(self, step: int, state: DiscoveryState) -> bool:
+        """Examine a state, of which a checkpoint is written; return whether it was not stopped.
+
+        If it was stopped, the run ends, and the call is repeated when the run continues.
+        """
+        return True
 
 
 def run(
@@ -29,36 +62,14 @@ def run(
     checkpoints: Checkpoints,
     checkpoint_interval: int,
     log_interval: int,
-    on_start: Callable[[int], None] = lambda step: None,
-    on_report: Callable[[RunMetrics], None] = lambda metrics: None,
-    should_stop: Callable[[int], bool] = lambda step: False,
-    probe_interval: int = 0,
-    probe: Callable[[int, DiscoveryState], bool] = lambda step, state: True,
-    on_checkpoint: Callable[[int, DiscoveryState], None] = lambda step, state: None,
+    observer: Observer = Observer(),
 ) -> DiscoveryState:
-    """Run meta-steps until there are `meta_steps`, or until `should_stop` returns true.
+    """Run meta-steps until there are `meta_steps` with those of earlier calls, or it is stopped.
 
     It continues from the newest good checkpoint. The results do not depend on where a run was
     interrupted, except with environments outside JAX: these start new episodes, and the replays of
-    their agents start empty.
-
-    Args:
-      discovery: the run.
-      meta_steps: in total, including those of earlier calls.
-      checkpoints: of the run.
-      checkpoint_interval: meta-steps between checkpoints; the last meta-step has one, too.
-      log_interval: length of the windows of meta-steps that metrics are averaged over.
-      on_start: called with the meta-step that the run starts or continues from.
-      on_report: called with the metrics of each window.
-      should_stop: called after each meta-step with the number of meta-steps so far. If true, a
-        checkpoint is written and the loop ends. All processes must return the same.
-      probe_interval: meta-steps between calls of `probe`; the last meta-step has one, too. 0 for
-        none.
-      probe: called with the number of meta-steps so far and the state, after a checkpoint of it is
-        written. If it returns false, it was stopped, and the loop ends; the call is repeated when
-        the run continues.
-      on_checkpoint: called with the number of meta-steps so far and the state, as a checkpoint of
-        it is begun.
+    their agents start empty. Metrics are averaged over windows of `log_interval` meta-steps. The
+    last meta-step has a checkpoint, too.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.
@@ -68,14 +79,14 @@ def run(
     discovery.check()
 
     def is_probed(step: int) -> bool:
-        is_due = step == meta_steps or (probe_interval and step % probe_interval == 0)
-        return bool(probe_interval and step and is_due)
+        interval = observer.probe_interval
+        return bool(interval and step and (step == meta_steps or step % interval == 0))
 
     with contextlib.closing(discovery):
         restored = restore(discovery, checkpoints)
         step, state = restored if restored else (0, discovery.init())
-        on_start(step)
-        stopping = is_probed(step) and not probe(step, state)
+        observer.on_start(step)
+        stopping = is_probed(step) and not observer.probe(step, state)
         if step < meta_steps and not stopping:
             discovery.compile()
         window, started = [], time.monotonic()
@@ -84,19 +95,19 @@ def run(
             window.append(metrics)
             step += 1
             set_unsaved(True)
-            stopping = should_stop(step)
+            stopping = observer.should_stop(step)
             is_kept = step == meta_steps or stopping or is_probed(step)
             if step % log_interval == 0 or is_kept:
-                on_report(_metrics(discovery, window, step, started))
+                observer.on_report(_metrics(discovery, window, step, started))
                 checkpoints.check()
                 window, started = [], time.monotonic()
             if step % checkpoint_interval == 0 or is_kept:
                 checkpoints.save(step, state, agents=discovery.agents_stacked)
-                on_checkpoint(step, state)
+                observer.on_checkpoint(step, state)
             if is_probed(step) and not stopping:
                 checkpoints.wait()
                 set_unsaved(False)  # While fresh agents are compiled.
-                stopping, started = not probe(step, state), time.monotonic()
+                stopping, started = not observer.probe(step, state), time.monotonic()
     checkpoints.wait()
     return state
 
@@ -104,14 +115,7 @@ def run(
 def _metrics(
     discovery: Discovery, window: list[tuple[AgentMetrics, ...]], step: int, started: float
 ) -> RunMetrics:
-    """Return the metrics of a window of meta-steps.
-
-    Args:
-      discovery: the run.
-      window: metrics of the meta-steps.
-      step: number of meta-steps so far.
-      started: time of the window's start, by `time.monotonic`.
-    """
+    """Return the metrics of a window of meta-steps, which ends at a step and started at a time."""
     metrics = summarize(discovery, window)
     seconds = time.monotonic() - started
     steps_per_meta_step = discovery.steps_per_meta_step * discovery.population_size
@@ -177,10 +181,8 @@ def _by_agent(
 ) -> dict[str, list[Any]]:
     """Return lists over the population, in the order of the agents' indices.
 
-    Args:
-      discovery: the run.
-      columns: metrics of the window, by name, in the order of the groups.
-      last: each group's metrics of the last meta-step.
+    `columns` are metrics of the window, in the order of the groups; `last` those of the last
+    meta-step by group.
     """
     order = np.argsort(np.concatenate([group.indices for group in discovery.groups]))
     names = [

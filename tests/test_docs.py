@@ -125,7 +125,11 @@ def test_an_agent_is_refused_where_it_cannot_act(package, tmp_path):
 
 
 def test_names_of_other_packages_are_among_those_that_are_known(package, tmp_path):
-    done = _run(["-m", "launch.smoke", "--suite=lamp"], package[0], tmp_path)
+    done = _run(
+        ["-m", "launch.evaluate", "--suite=lamp", f"--workdir={tmp_path}/runs"],
+        package[0],
+        tmp_path,
+    )
     assert done.returncode == 2
     assert "lamps" in done.stderr
 

@@ -1,4 +1,4 @@
-"""The probes of a discovery in its folder, which `launch.support.probes` makes.
+"""The probes of a discovery in its folder, which `launch.support.rules` makes.
 
 probes/00000100/rule.npz      the average rule after 100 meta-steps
 probes/00000100/score.json    its score, and that of each task

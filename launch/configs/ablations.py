@@ -27,9 +27,7 @@ After DiscoRL, figure 3. There are no probes, as some of the tasks have no refer
 import dataclasses
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from disco_common.configuration import to_config
 from environments.suites import grid57
 from launch.configs import grid57_laptop
 from launch.support.settings import DiscoverSettings, ProbeSettings
@@ -64,7 +62,7 @@ SUITES = {
 ABLATIONS = ("none", *dict.fromkeys([*_SIZES, *_RULE]), "small_agents", *SUITES)
 
 
-def get_settings(ablation: str = "none") -> DiscoverSettings:
+def get_config(ablation: str = "none") -> DiscoverSettings:
     """Return the settings of the run.
 
     Raises:
@@ -72,7 +70,7 @@ def get_settings(ablation: str = "none") -> DiscoverSettings:
     """
     if ablation not in ABLATIONS:
         raise ValueError(f"The ablation {ablation!r} is unknown; expected one of {ABLATIONS}.")
-    settings = dataclasses.replace(grid57_laptop.get_settings(), probe=ProbeSettings())
+    settings = dataclasses.replace(grid57_laptop.get_config(), probe=ProbeSettings())
     if ablation == "small_agents":
         small = dataclasses.replace(settings.agent.network, torso=(4,), head=(4,))
         agent = dataclasses.replace(settings.agent, network=small)
@@ -82,8 +80,3 @@ def get_settings(ablation: str = "none") -> DiscoverSettings:
     sizes = dataclasses.replace(settings.rule.sizes, **_SIZES.get(ablation, {}))
     rule = dataclasses.replace(settings.rule, sizes=sizes, **_RULE.get(ablation, {}))
     return dataclasses.replace(settings, rule=rule)
-
-
-def get_config(ablation: str = "none") -> ConfigDict:
-    """Return the config for `--config`."""
-    return to_config(get_settings(ablation))

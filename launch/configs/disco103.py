@@ -11,24 +11,16 @@ DeepMind Lab:
 
 import dataclasses
 
-from ml_collections import ConfigDict
-
-from disco_common.configuration import to_config
 from launch.configs import disco57
 from launch.support.settings import DiscoverSettings
 
 
-def get_settings() -> DiscoverSettings:
+def get_config() -> DiscoverSettings:
     """Return the settings of the run."""
-    smaller = disco57.get_settings()
+    smaller = disco57.get_config()
     return dataclasses.replace(
         smaller,
         suite="atari57,procgen16,dmlab30",
         families=("dmlab: memory=256 frame_stack=1",),
         population=dataclasses.replace(smaller.population, size=206),
     )
-
-
-def get_config() -> ConfigDict:
-    """Return the config for `--config`."""
-    return to_config(get_settings())

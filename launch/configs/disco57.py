@@ -22,11 +22,8 @@ newest rule as the result. What the paper leaves open, and what differs, is one 
 docs/discovery.md.
 """
 
-from ml_collections import ConfigDict
-
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
-from disco_common.configuration import to_config
 from launch.support.settings import DiscoverSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
@@ -36,7 +33,7 @@ LENGTH = 29
 REPLAYED_FRAMES = 100_000  # By each agent.
 
 
-def get_settings() -> DiscoverSettings:
+def get_config() -> DiscoverSettings:
     """Return the settings of the run."""
     return DiscoverSettings(
         suite="atari57",
@@ -74,8 +71,3 @@ def get_settings() -> DiscoverSettings:
             max_gradient_norm=1.0,
         ),
     )
-
-
-def get_config() -> ConfigDict:
-    """Return the config for `--config`."""
-    return to_config(get_settings())

@@ -7,11 +7,8 @@ rates. Networks are small, and images are cut into patches.
 
 import dataclasses
 
-from ml_collections import ConfigDict
-
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from disco_common.configuration import to_config
 from evaluation.config import EvaluationConfig
 
 _IMAGES = (
@@ -29,7 +26,7 @@ _IMAGES = (
 )
 
 
-def get_settings(family: str = "") -> EvaluationConfig:
+def get_config(family: str = "") -> EvaluationConfig:
     """Return the settings of an evaluation.
 
     Args:
@@ -42,7 +39,7 @@ def get_settings(family: str = "") -> EvaluationConfig:
         # Chosen on breakout (docs/measurements/contenders.md). Rules learn four times from a
         # transition, in updates of 128.
         return dataclasses.replace(
-            get_settings("sokoban"),
+            get_config("sokoban"),
             rule_num_environments=2,
             rule_replay_ratio=0.75,
             rule_lifetime=0,
@@ -105,8 +102,3 @@ def _of_images(family: str) -> EvaluationConfig:
         score_window=0.5,
         baselines=("ppo",),
     )
-
-
-def get_config(family: str = "") -> ConfigDict:
-    """Return the config for `--config`."""
-    return to_config(get_settings(family))

@@ -21,83 +21,65 @@ If the table gives less than one fresh trajectory per batch (Crafter: 1% of 24),
 
 import dataclasses
 
-from ml_collections import ConfigDict
-
 import environments
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
-from disco_common.configuration import to_config
 from evaluation.config import EvaluationConfig
 
+_MILLION = 1_000_000
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _Column:
-    """A column of the table."""
+    """A column of the table; its defaults are what most columns have."""
 
     network: str
-    learning_rate: float
-    end_learning_rate: float  # As a fraction of the learning rate.
-    warmup: int
-    weight_decay: float
-    max_abs_update: float
-    discount: float
-    frame_stack: int
-    batch_size: int
-    environment_steps: int
     replayed_steps: int
     replay_ratio: float
-    unroll_length: int
     seeds: int
+    learning_rate: float = 3e-4
+    end_learning_rate: float = 0.0  # As a fraction of the learning rate.
+    warmup: int = 0
+    weight_decay: float = 0.1
+    max_abs_update: float = 1.0
+    discount: float = 0.997
+    frame_stack: int = 4
+    batch_size: int = 96
+    environment_steps: int = 200 * _MILLION
+    unroll_length: int = 29
     scored_after: int = 0  # Environment steps, by the table of scores; 0 for all.
 
 
-_MILLION = 1_000_000
 _ATARI_FRAMES = environments.protocol("atari57").frames_per_action
 _DMLAB_FRAMES = environments.protocol("dmlab30").frames_per_action
 _TABLE = {
     "atari": _Column(
         network="impala_large",
-        learning_rate=3e-4,
-        end_learning_rate=0.0,
         warmup=5 * _MILLION // _ATARI_FRAMES,
-        weight_decay=0.1,
-        max_abs_update=1.0,
-        discount=0.997,
-        frame_stack=4,
-        batch_size=96,
         environment_steps=200 * _MILLION // _ATARI_FRAMES,
         replayed_steps=1_760_000,
         replay_ratio=0.95,
-        unroll_length=29,
         seeds=2,
     ),
     "crafter": _Column(
         network="crafter",
-        learning_rate=3e-4,
         end_learning_rate=1.0,
-        warmup=0,
         weight_decay=0.3,
-        max_abs_update=1.0,
-        discount=0.997,
         frame_stack=32,
         batch_size=24,
         environment_steps=50 * _MILLION,
         replayed_steps=400_000,
         replay_ratio=0.99,
-        unroll_length=29,
         seeds=3,
         scored_after=_MILLION,
     ),
     "dmlab": _Column(
         network="dmlab",
         learning_rate=5e-4,
-        end_learning_rate=0.0,
         warmup=_MILLION // _DMLAB_FRAMES,
         weight_decay=0.01,
-        max_abs_update=1.0,
         discount=0.99,
         frame_stack=1,
-        batch_size=96,
         environment_steps=1_000 * _MILLION // _DMLAB_FRAMES,
         replayed_steps=220_000,
         replay_ratio=0.9,
@@ -108,50 +90,26 @@ _TABLE = {
     "nethack": _Column(
         network="nethack",
         learning_rate=1e-4,
-        end_learning_rate=0.0,
         warmup=10 * _MILLION,
         weight_decay=0.03,
         max_abs_update=0.3,
-        discount=0.997,
-        frame_stack=4,
-        batch_size=96,
-        environment_steps=200 * _MILLION,
         replayed_steps=1_760_000,
         replay_ratio=0.95,
-        unroll_length=29,
         seeds=3,
     ),
     "procgen": _Column(
         network="impala",
-        learning_rate=3e-4,
-        end_learning_rate=0.0,
         warmup=_MILLION,
-        weight_decay=0.1,
-        max_abs_update=1.0,
-        discount=0.997,
-        frame_stack=4,
         batch_size=192,
-        environment_steps=200 * _MILLION,
         replayed_steps=880_000,
         replay_ratio=0.9,
-        unroll_length=29,
         seeds=2,
         scored_after=50 * _MILLION,
     ),
     "sokoban": _Column(
         network="impala",
-        learning_rate=3e-4,
-        end_learning_rate=0.0,
-        warmup=0,
-        weight_decay=0.1,
-        max_abs_update=1.0,
-        discount=0.997,
-        frame_stack=4,
-        batch_size=96,
-        environment_steps=200 * _MILLION,
         replayed_steps=880_000,
         replay_ratio=0.9,
-        unroll_length=29,
         seeds=5,
     ),
 }
@@ -161,7 +119,7 @@ _SAME = {
 }
 
 
-def get_settings(family: str) -> EvaluationConfig:
+def get_config(family: str) -> EvaluationConfig:
     """Return the settings of an evaluation.
 
     Raises:
@@ -198,8 +156,3 @@ def get_settings(family: str) -> EvaluationConfig:
         baselines=("ppo",),
         num_points=100,
     )
-
-
-def get_config(family: str = "") -> ConfigDict:
-    """Return the config for `--config=launch/configs/evaluate_paper.py:FAMILY`."""
-    return to_config(get_settings(family))

@@ -11,12 +11,9 @@ aux_pi, which made rules worse at this budget and updates slower
 (`docs/measurements/discovery.md`).
 """
 
-from ml_collections import ConfigDict
-
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
-from disco_common.configuration import to_config
 from launch.support.settings import DiscoverSettings, ProbeSettings, RuleSettings
 from meta.config import MetaConfig, PopulationConfig
 from meta.objective import ObjectiveConfig
@@ -26,41 +23,42 @@ STEPS_PER_META_STEP = 6 * 8 * 16  # K = 6 updates, 8 environments, unrolls of 16
 # An evaluation lasts 99,968 steps, and scores the last fifth of them. Agents that live as long and
 # longer give updates of these ages a share like the evaluation's.
 LIFETIMES = (200 * STEPS_PER_META_STEP, 130 * STEPS_PER_META_STEP)
+_RULE = RuleSettings(
+    sizes=MetaNetworkSizes(
+        prediction=2,
+        prediction_embedding=2,
+        action_features=10,
+        action_hidden=8,
+        action_embedding=4,
+        trajectory=16,
+        lifetime=8,
+        lifetime_input=8,
+        prior_outputs=3,
+        agent_features=2,
+        prior_features=2,
+    ),
+    num_bins=21,
+    max_value=15.0,
+    policy_prior=0.99,
+    advantage_weight=5.0,
+    action_advantage_weight=0.1,
+    normalize_advantage=False,
+    y_cost=0.0,
+    z_cost=0.0,
+    aux_policy_cost=0.0,
+    reads_predictions=False,
+    masks_moments=True,
+)
 
 
-def get_settings() -> DiscoverSettings:
+def get_config() -> DiscoverSettings:
     """Return the settings of the run."""
     return DiscoverSettings(
         suite="grid57",
         meta_steps=200,
         checkpoint_interval=50,
         log_interval=10,
-        rule=RuleSettings(
-            sizes=MetaNetworkSizes(
-                prediction=2,
-                prediction_embedding=2,
-                action_features=10,
-                action_hidden=8,
-                action_embedding=4,
-                trajectory=16,
-                lifetime=8,
-                lifetime_input=8,
-                prior_outputs=3,
-                agent_features=2,
-                prior_features=2,
-            ),
-            num_bins=21,
-            max_value=15.0,
-            policy_prior=0.99,
-            advantage_weight=5.0,
-            action_advantage_weight=0.1,
-            normalize_advantage=False,
-            y_cost=0.0,
-            z_cost=0.0,
-            aux_policy_cost=0.0,
-            reads_predictions=False,
-            masks_moments=True,
-        ),
+        rule=_RULE,
         agent=AgentConfig(
             network=NetworkConfig(torso=(32,), model=0, head=(32,)),
             learning_rate=1e-2,
@@ -94,8 +92,3 @@ def get_settings() -> DiscoverSettings:
         ),
         probe=ProbeSettings(interval=100, num_tasks=12),
     )
-
-
-def get_config() -> ConfigDict:
-    """Return the config for `--config`."""
-    return to_config(get_settings())

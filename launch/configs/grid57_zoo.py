@@ -10,18 +10,15 @@ rate, which the evolution found (`launch.evolve`; `docs/measurements/discovery.m
 
 import dataclasses
 
-from ml_collections import ConfigDict
-
-from disco_common.configuration import to_config
 from launch.configs import grid57_laptop
 from launch.support.settings import DiscoverSettings
 
 LEARNING_RATE = 0.02
 
 
-def get_settings() -> DiscoverSettings:
+def get_config() -> DiscoverSettings:
     """Return the settings of the run."""
-    laptop = grid57_laptop.get_settings()
+    laptop = grid57_laptop.get_config()
     return dataclasses.replace(
         laptop,
         suite="grid57,grid_generated,mdp_generated",
@@ -30,8 +27,3 @@ def get_settings() -> DiscoverSettings:
         meta=dataclasses.replace(laptop.meta, learning_rate=1e-3),
         probe=dataclasses.replace(laptop.probe, interval=60, num_tasks=24),
     )
-
-
-def get_config() -> ConfigDict:
-    """Return the config for `--config`."""
-    return to_config(get_settings())

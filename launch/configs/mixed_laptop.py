@@ -6,11 +6,8 @@ tasks are not enough for a useful rule.
 
 import dataclasses
 
-from ml_collections import ConfigDict
-
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from disco_common.configuration import to_config
 from launch.configs import grid57_laptop
 from launch.support.settings import DiscoverSettings, ProbeSettings
 
@@ -24,9 +21,9 @@ SUITE = (
 )
 
 
-def get_settings() -> DiscoverSettings:
+def get_config() -> DiscoverSettings:
     """Return the settings of the run."""
-    laptop = grid57_laptop.get_settings()
+    laptop = grid57_laptop.get_config()
     return dataclasses.replace(
         laptop,
         suite=",".join(SUITE),
@@ -54,8 +51,3 @@ def get_settings() -> DiscoverSettings:
         ),
         probe=ProbeSettings(),
     )
-
-
-def get_config() -> ConfigDict:
-    """Return the config for `--config`."""
-    return to_config(get_settings())

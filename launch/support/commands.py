@@ -7,7 +7,7 @@ Schedulers can decide by the exit status whether to start a job again:
     2        an error that the user has to fix, in a sentence; a retry fails again
     3        some jobs failed at each attempt, and the others are done
     75       another process of the run did not start or has died (`launch.support.processes`);
-             or another command has the workdir open (`launch.support.locks`)
+             or another command has the workdir open (`launch.support.workdirs`)
     128 + n  stopped by signal n: 130 Ctrl-C, 143 SIGTERM, 137 SIGKILL; 134 if JAX ended this
              process because another one did not answer. Some callers see -n instead, if the
              signal itself ended the process
@@ -18,60 +18,72 @@ workdir. Kubernetes' `podFailurePolicy` with `onExitCodes` can use these statuse
 """
 
 import contextlib
+import functools
+import importlib.util
 import inspect
 import io
 import logging as python_logging
 import os
+import pathlib
 import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
 
 from absl import app, flags, logging
 
 from disco_common import terminal
 from evaluation.executors import JobsFailedError
-from launch.support import start
-from launch.support.flag_parsing import parse_flags, print_config, wants_tracebacks
+from launch.support.command_flags import (
+    asks_for_help,
+    has_flag,
+    only_prints_config,
+    parse_flags,
+    print_config,
+    value_of,
+    wants_tracebacks,
+)
 
 # Beginnings of JAX errors that the death of another process cannot cause.
 _LOCAL_ERRORS = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
+# By how much memory halving each one saves (docs/measurements/speed.md). The first changes only
+# speed; an evaluation's is config.runs_at_once.
+_SMALLER = (
+    "Shrink some of these, those first save most: --config.meta.agents_at_once or"
+    " --config.runs_at_once, --config.agent.batch_size, unroll_length, network, num_environments,"
+    " replay_capacity, and of --config.meta num_updates and validation_trajectories. Or use more"
+    " devices, or larger ones."
+)
 
 
-def run(
-    command: Callable[[], int | None],
-    define_flags: Callable[[], None] = lambda: None,
-    *,
-    shrink: Sequence[str] = (),
-) -> None:
+def run(command: Callable[[], int | None], define_flags: Callable[[], None] = lambda: None) -> None:
     """Define and parse flags, run a command, and exit with its status.
 
     A user error ends it with status 2 and the error's message. Jobs that failed at each attempt end
     it with status 3 and a list of them. `--verbosity=1` shows tracebacks and the libraries' logs,
-    too. `--help` is answered before anything slow is imported: by the functions `command` and
-    `define_flags`, not by their module.
-
-    Args:
-      command: the command; it returns the exit status, or None for 0.
-      define_flags: defines its flags.
-      shrink: flags that its memory grows with, by decreasing saving, for the message when memory is
-        exhausted.
+    too. `--help` and `--version` are answered before anything slow is imported: by the functions
+    `command`, which returns the exit status or None for 0, and `define_flags`, not by their module.
     """
     name = _name_of(command.__module__)
-    start.end_at_interrupts(name)
-    start.begin(name, sys.argv)
-    with _ended_by_errors(name, shrink):
+    if has_flag("version"):
+        print(f"disco-update-rules {version()}")
+        sys.exit(0)
+    # Imports would hide the exception of Ctrl-C.
+    at_interrupt = functools.partial(_end_at_interrupt, name)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, at_interrupt)
+    _say_what_begins(name)
+    with _ended_by_errors(name):
         define_flags()
-    if start.has_flag(sys.argv[1:], *start.HELP):
+    if asks_for_help():
         print(_help())
         sys.exit(0)
 
     def main(argv: list[str]) -> None:
         if len(argv) > 1:
             raise app.UsageError(terminal.message(f"Unknown arguments {argv[1:]}."))
-        if "print_config" in flags.FLAGS and flags.FLAGS["print_config"].value:
+        if only_prints_config():
             print_config()
             sys.exit(0)
         if not flags.FLAGS["verbosity"].present:
@@ -80,15 +92,44 @@ def run(
             if isinstance(stream, io.TextIOWrapper):  # File names may be any bytes.
                 stream.reconfigure(errors="backslashreplace")
         logging.get_absl_handler().setFormatter(_Formatter())
-        with _ended_by_errors(name, shrink):
+        with _ended_by_errors(name):
             from agents import compilation  # It takes seconds, and needs the extra `platform`.
 
             compilation.keep_programs()
-            start.raise_at_interrupts()
+            if signal.getsignal(signal.SIGINT) is at_interrupt:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             status = command()
         sys.exit(status or 0)
 
     app.run(main, flags_parser=parse_flags)
+
+
+def _name_of(module: str) -> str:
+    """Return the name of a module for users, also if `python -m` runs it as `__main__`."""
+    spec = sys.modules[module].__spec__
+    return spec.name if spec else module
+
+
+def _end_at_interrupt(name: str, number: int, _: object) -> None:
+    os.write(2, f"{name}: stopped by Ctrl-C.\n".encode())
+    os._exit(128 + number)
+
+
+def _say_what_begins(name: str) -> None:
+    """Print a line before the imports, which take seconds, if the command writes in a workdir."""
+    workdir = os.path.expanduser(value_of("workdir"))
+    if workdir and name != "launch.export" and not has_flag("dry_run", "print_config", "help"):
+        is_there = pathlib.Path(workdir, "config.json").exists()
+        what = f"{name.removeprefix('launch.')} {version()} {'goes on' if is_there else 'begins'}"
+        print(terminal.message(f"{what} in {workdir}."), file=sys.stderr, flush=True)
+
+
+def version() -> str:
+    """Return the version of the package `disco`, which is not imported."""
+    spec = importlib.util.find_spec("disco")
+    text = pathlib.Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+    found = re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)
+    return found[1] if found else "(unknown version)"
 
 
 def _help() -> str:
@@ -98,22 +139,6 @@ def _help() -> str:
     return f"{documentation}\n\n{flags.FLAGS.main_module_help().strip()}\n\n{rest}"
 
 
-@contextlib.contextmanager
-def _ended_by_errors(name: str, shrink: Sequence[str]) -> Iterator[None]:
-    """End the program upon an error, with its message and status; bugs have a traceback."""
-    try:
-        yield
-    except (Exception, KeyboardInterrupt) as error:
-        message, status = _explained(error, shrink)
-        if message is None or (status == 2 and wants_tracebacks()):
-            if message is None and not _is_one_of_several():
-                raise
-            traceback.print_exc()
-        if message is not None:
-            print(f"{name}: {_shown(message, error)}", file=sys.stderr)
-        _fail(status)
-
-
 class _Formatter(logging.PythonFormatter):
     """The format of logs; names in them are shown as in messages."""
 
@@ -121,110 +146,75 @@ class _Formatter(logging.PythonFormatter):
         return terminal.message(super().format(record), lines=True)
 
 
-def _shown(message: object, error: BaseException) -> str:
-    """Return an error's message as a terminal shows it: a sentence, or lines of jobs or traces."""
-    if isinstance(error, ImportError):  # Perhaps of what is imported below.
-        return terminal.message(message)
-    from environments.errors import SimulatorError
+@contextlib.contextmanager
+def _ended_by_errors(name: str) -> Iterator[None]:
+    """End the program upon an error, with its message and status; bugs have a traceback.
 
-    return terminal.message(message, lines=isinstance(error, SimulatorError | JobsFailedError))
+    One of several processes ends without waiting for the others.
+    """
+    try:
+        yield
+    except ImportError as error:  # Perhaps of what is imported below.
+        if wants_tracebacks():
+            traceback.print_exc()
+        print(f"{name}: {terminal.message(error)}", file=sys.stderr)
+        sys.exit(2)
+    except (Exception, KeyboardInterrupt) as error:
+        import jax
+
+        from environments.errors import SimulatorError
+
+        message, status = _explained(error)
+        is_one_of_several = jax.distributed.is_initialized()
+        if message is None and not is_one_of_several:
+            raise
+        if message is None or (status == 2 and wants_tracebacks()):
+            traceback.print_exc()
+        if message is not None:
+            lines = isinstance(error, SimulatorError | JobsFailedError)  # Of traces, of jobs.
+            print(f"{name}: {terminal.message(message, lines)}", file=sys.stderr)
+        if is_one_of_several:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        sys.exit(status)
 
 
-def _name_of(module: str) -> str:
-    """Return the name of a module for users, also if `python -m` runs it as `__main__`."""
-    spec = sys.modules[module].__spec__
-    return spec.name if spec else module
-
-
-def _explained(error: BaseException, shrink: Sequence[str]) -> tuple[str | None, int]:
+def _explained(error: BaseException) -> tuple[str | None, int]:
     """Return the message for the user, or None for a traceback, and the exit status."""
-    if isinstance(error, ImportError):
-        return str(error), 2
     import jax
 
     from environments.errors import SimulatorError
-    from launch.support import locks, processes
+    from launch.support import workdirs
 
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C.", 128 + signal.SIGINT
     if isinstance(error, JobsFailedError):
-        # Without `shrink`, jobs are commands, whose own messages name their flags.
-        if not (shrink and _is_of_memory(str(error))):
-            return str(error), 3
-        on_ray = flags.FLAGS.get_flag_value("executor", "local") == "ray"
-        where = "a worker" if on_ray else jax.default_backend()
-        return f"{error}\n{_what_to_shrink(shrink, where)}", 3
-    if isinstance(error, processes.ProcessesMissingError | locks.WorkdirHeldError):
+        return f"{error}\n{_SMALLER}" if _is_of_memory(error) else str(error), 3
+    if isinstance(error, workdirs.WorkdirHeldError):
         return str(error), os.EX_TEMPFAIL
     if isinstance(error, ValueError | OSError | SimulatorError):
         return str(error), 2
     reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")[:300]
-    if isinstance(error, MemoryError) or (
-        isinstance(error, jax.errors.JaxRuntimeError) and _is_of_memory(str(error))
-    ):
+    is_of_jax = isinstance(error, jax.errors.JaxRuntimeError)
+    if isinstance(error, MemoryError) or (is_of_jax and _is_of_memory(error)):
         where = jax.default_backend()
-        hint = _what_to_shrink(shrink, where)
-        return f"There is not enough memory on {where} ({reason}). {hint}", 2
-    if (
-        isinstance(error, jax.errors.JaxRuntimeError)
-        and jax.distributed.is_initialized()
-        and not str(error).startswith(_LOCAL_ERRORS)
-    ):
+        return f"There is not enough memory on {where} ({reason}). {_SMALLER}", 2
+    is_local = not jax.distributed.is_initialized() or str(error).startswith(_LOCAL_ERRORS)
+    if is_of_jax and not is_local:
         traceback.print_exc()  # As the message below is a guess.
         return f"Another process of this run has died, it seems ({reason}).", os.EX_TEMPFAIL
     return None, 1
 
 
-def _is_one_of_several() -> bool:
-    """Return whether this process is one of a run of several."""
-    import jax
-
-    return jax.distributed.is_initialized()
-
-
-def _fail(status: int) -> NoReturn:
-    """End a failed command; of several processes, end without waiting for the others."""
-    if _is_one_of_several():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    sys.exit(status)
-
-
-def _is_of_memory(message: str) -> bool:
+def _is_of_memory(error: BaseException) -> bool:
     """Return whether an error's message says that the host or a device is out of memory.
 
     An accelerator's allocator says RESOURCE_EXHAUSTED, and so does jax 0.10 for synchronous
     computations on a CPU. Asynchronous ones on a CPU fail with an INTERNAL error that says "Out of
     memory". Tested on CPUs only.
     """
-    return bool(re.search("RESOURCE_EXHAUSTED|out of memory", message, re.IGNORECASE))
-
-
-def _what_to_shrink(shrink: Sequence[str], where: str) -> str:
-    values = {flag: _value(flag) for flag in shrink}
-    # None means all at once on an accelerator, and one on a CPU (`training.passes`).
-    none = 1 if where == "cpu" else "not set"
-    values = {flag: none if value is None else value for flag, value in values.items()}
-    smaller = [
-        f"--{flag} ({'not set' if value == '' else value})"
-        for flag, value in values.items()
-        if value not in (1, ())
-    ]
-    if not smaller:
-        return "Use more devices, or larger ones."
-    return (
-        f"Shrink some of these, those first save most: {', '.join(smaller)}. Or use more devices,"
-        " or larger ones."
-    )
-
-
-def _value(flag: str) -> Any:
-    name, *fields = flag.split(".")
-    value: Any = flags.FLAGS[name].value
-    for field in fields:
-        value = value[field]
-    return value
+    return bool(re.search("RESOURCE_EXHAUSTED|out of memory", str(error), re.IGNORECASE))
 
 
 def silence_libraries() -> None:

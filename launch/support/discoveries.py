@@ -2,12 +2,13 @@
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import pathlib
 import signal
+import tempfile
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,24 +16,31 @@ from absl import logging
 
 import disco
 from disco_common import stopping
-from disco_common.checkpoints import Checkpoints
+from disco_common.checkpoints import CheckpointReader, Checkpoints
 from disco_common.files import write_atomically
-from evaluation.executors import OpenProgress
+from disco_common.json_lines import JsonLines
+from evaluation.executors import OpenProgress, Progress
 from evaluation.report import probe_scores
-from evaluation.report.discovery_metrics import read_metrics
+from evaluation.report.discovery_metrics import FILE, read_metrics
 from evaluation.report.discovery_plots import discovery_curves
 from evaluation.rules import fingerprint
-from launch.support import dry_run, probes, processes, workdirs
-from launch.support.progress import Progress
-from launch.support.provenance import code_version
-from launch.support.rule_provenance import rule_provenance
-from launch.support.settings import CHANGEABLE, DiscoverSettings
-from launch.support.setup import TASKS, keep_start, kept_rule, make_discovery, make_rule, make_tasks
-from launch.support.tracking import PROBE, MetricsLog, Tracking
+from launch.support import processes, workdirs
+from launch.support.display import ProgressBar
+from launch.support.rules import TASKS, Probes, keep_start, kept_rule, rule_provenance
+from launch.support.settings import (
+    CHANGEABLE,
+    DiscoverSettings,
+    make_discovery,
+    make_rule,
+    make_tasks,
+)
+from launch.support.tracking import META_STEP, PROBE, Trackers, Tracking, by_tag
+from launch.support.workdirs import code_version
 from meta.discovery import Discovery
-from meta.run import run
-from meta.state import DiscoveryState
+from meta.population import DiscoveryState
+from meta.run import Observer, RunMetrics, run
 
+_MEASURED = 4  # Meta-steps by which `--dry_run` knows the speed.
 _PROBE = "score of fresh agents (0 random policy, 1 reference)"
 _SHOWN = {
     "validation_reward": "validation reward",
@@ -46,16 +54,9 @@ def discover(
     workdir: str,
     shown: Tracking = Tracking(),
     is_dry: bool = False,
-    open_progress: OpenProgress = Progress,
+    open_progress: OpenProgress = ProgressBar,
 ) -> None:
-    """Run or continue a discovery.
-
-    Args:
-      settings: of the run.
-      workdir: for all results.
-      shown: where its metrics are shown.
-      is_dry: only say what would be run (`launch.support.dry_run`).
-      open_progress: opens the display of its progress in meta-steps.
+    """Run or continue a discovery, or only say what would be run.
 
     Raises:
       ValueError: if the settings or the workdir do not fit.
@@ -76,10 +77,9 @@ def discover(
     if is_dry:
         workdirs.require_same_settings(workdir, settings, CHANGEABLE)
         workdirs.require_same_sources(workdir, sources)
-        dry_run.show_discovery(settings, discovery, workdir, stop.is_asked)
-        stop.raise_if_stopped()
+        _show_speed(settings, discovery, workdir, stop)
         return
-    own = probes.Probes(settings, tasks)
+    own = Probes(settings, tasks)
     if own.interval and processes.are_several():
         own.interval = 0
         logging.warning("A run of several processes has no probes.")
@@ -93,88 +93,153 @@ def discover(
     stop.raise_if_stopped()
 
 
+def _show_speed(
+    settings: DiscoverSettings, discovery: Discovery, workdir: str, stop: "_Stop"
+) -> None:
+    """Print what a discovery would do, by its first meta-steps in a folder that is deleted."""
+    measured = _Measured(stop=stop)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(Checkpoints(pathlib.Path(folder), keep=1)) as checkpoints,
+    ):
+        run(
+            discovery,
+            meta_steps=_MEASURED,
+            checkpoints=checkpoints,
+            checkpoint_interval=_MEASURED,
+            log_interval=1,
+            observer=measured,
+        )
+    stop.raise_if_stopped()
+    with contextlib.closing(CheckpointReader(pathlib.Path(workdir, workdirs.CHECKPOINTS))) as there:
+        missing = max(0, settings.meta_steps - max(there.steps(), default=0))
+    steps = discovery.steps_per_meta_step * discovery.population_size
+    each = min(measured.seconds[1:])
+    print(
+        f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"
+        f" on {settings.suite}, {steps * missing:,} environment steps: about"
+        f" {datetime.timedelta(seconds=round(each * missing))} on {jax.device_count()} x {jax.devices()[0].device_kind}"
+        f" ({each:.2g} s per meta-step), and the compilation and the probes. Nothing was written."
+    )
+
+
 def _run_in(
     folder: pathlib.Path,
     discovery: Discovery,
     settings: DiscoverSettings,
-    own: probes.Probes,
+    own: Probes,
     stop: "_Stop",
     shown: Tracking,
     open_progress: OpenProgress,
 ) -> None:
     """Make the remaining meta-steps; of several processes, the first one logs and reports."""
-    checkpoints = Checkpoints(folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept)
-    with contextlib.closing(checkpoints):
-        run_discovery = partial(
-            run,
+    with contextlib.ExitStack() as closing:
+        checkpoints = Checkpoints(folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept)
+        closing.callback(checkpoints.close)
+        observer = _Stopping(stop=stop, probe_interval=own.interval)
+        if processes.is_first():
+            bar = closing.enter_context(open_progress("discover", settings.meta_steps))
+            assert bar is not None
+            observer = _Log(
+                stop=stop,
+                probe_interval=own.interval,
+                folder=folder,
+                discovery=discovery,
+                settings=settings,
+                probes=own,
+                tracking=shown,
+                bar=bar,
+                closing=closing,
+            )
+        run(
             discovery,
             meta_steps=settings.meta_steps,
             checkpoints=checkpoints,
             checkpoint_interval=settings.checkpoint_interval,
             log_interval=settings.log_interval,
-            should_stop=stop.is_asked,
-            probe_interval=own.interval,
-            on_checkpoint=partial(_keep_rule, folder, discovery, settings),
+            observer=observer,
         )
-        if not processes.is_first():
-            run_discovery()
-            return
-        with (
-            MetricsLog(folder, shown, dataclasses.asdict(settings)) as log,
-            open_progress("discover", settings.meta_steps) as bar,
-        ):
-            assert bar is not None
-            newest: dict[str, float | None] = {}  # Score of a probe.
-
-            def on_start(step):
-                # After the checkpoints are read: if they are unusable, the file stays as it is.
-                write_atomically(folder / TASKS, json.dumps(_names_of_tasks(discovery)) + "\n")
-                log.continue_from(step)
-                bar.start(step)
-                newest.update((_PROBE, one.score) for one in probe_scores.read(folder))
-                logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
-                if step and discovery.has_hosts:
-                    logging.warning(
-                        "Environments outside JAX start new episodes, and their agents' replays"
-                        " start empty: neither is saved."
-                    )
-
-            def on_report(report):
-                log.write(report["meta_step"], report)
-                numbers = {shown: report[name] for name, shown in _SHOWN.items()}
-                bar.update(report["meta_step"], newest | numbers)
-
-            def probe(step, state):
-                bar.update(step, newest, doing="fresh agents learn by the average rule")
-                rule, made = _average(discovery, settings, step, state)
-                try:
-                    found = own.make(folder, step, rule, made)
-                except stopping.StoppedBySignal:
-                    return False
-                newest[_PROBE] = found.score
-                by_task = {f"probe/{task}": x for task, x in found.tasks.items()}
-                log.show(step, {PROBE: found.score} | by_task)
-                bar.update(step, newest)
-                return True
-
-            run_discovery(on_start=on_start, on_report=on_report, probe=probe)
-            if reports := read_metrics(folder)[0]:
-                discovery_curves(reports).write(folder, "curves")
+        if processes.is_first() and (reports := read_metrics(folder)[0]):
+            discovery_curves(reports).write(folder, "curves")
 
 
-def _keep_rule(
-    folder: pathlib.Path,
-    discovery: Discovery,
-    settings: DiscoverSettings,
-    step: int,
-    state: DiscoveryState,
-) -> None:
-    """Write the average rule of a checkpoint, which is small and stays when the checkpoint goes."""
-    if processes.is_first():
-        file = kept_rule(folder, step)
+@dataclasses.dataclass(kw_only=True)
+class _Stopping(Observer):
+    """What each process of a run does: it ends when one of them is asked to stop."""
+
+    stop: "_Stop"
+    probe_interval: int = 0
+
+    def should_stop(self, step: int) -> bool:
+        return self.stop.is_asked(step)
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Measured(_Stopping):
+    """The seconds of each meta-step, for `--dry_run`."""
+
+    seconds: list[float] = dataclasses.field(default_factory=list)
+
+    def on_report(self, metrics: RunMetrics) -> None:
+        self.seconds.append(metrics["seconds"])
+
+
+@dataclasses.dataclass(kw_only=True)
+class _Log(_Stopping):
+    """What the first process of a run writes and shows beside the checkpoints."""
+
+    folder: pathlib.Path
+    discovery: Discovery
+    settings: DiscoverSettings
+    probes: Probes
+    tracking: Tracking
+    bar: Progress
+    closing: contextlib.ExitStack
+
+    def on_start(self, step: int) -> None:
+        # After the checkpoints are read: if they are unusable, the files stay as they are.
+        names = _names_of_tasks(self.discovery)
+        write_atomically(self.folder / TASKS, json.dumps(names) + "\n")
+        self._lines = JsonLines(self.folder / FILE)
+        self._lines.keep(META_STEP, step)
+        settings = dataclasses.asdict(self.settings)
+        trackers = Trackers(self.tracking, self.folder, settings, META_STEP, step)
+        self._trackers = self.closing.enter_context(trackers)
+        self.bar.start(step)
+        probed = probe_scores.read(self.folder)[-1:]
+        self._newest = {} if not probed else {_PROBE: probed[0].score}
+        logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
+        if step and self.discovery.has_hosts:
+            logging.warning(
+                "Environments outside JAX start new episodes, and their agents' replays start"
+                " empty: neither is saved."
+            )
+
+    def on_report(self, metrics: RunMetrics) -> None:
+        step = metrics[META_STEP]
+        self._lines.append([metrics])
+        self._trackers.log(step, by_tag(metrics))
+        self.bar.update(step, self._newest | {shown: metrics[x] for x, shown in _SHOWN.items()})
+
+    def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
+        """Write the average rule, which is small and stays when the checkpoint goes."""
+        file = kept_rule(self.folder, step)
         file.parent.mkdir(exist_ok=True)
-        rule, made = _average(discovery, settings, step, state)
+        rule, made = _average(self.discovery, self.settings, step, state)
         disco.save(rule, file, made)
+
+    def probe(self, step: int, state: DiscoveryState) -> bool:
+        self.bar.update(step, self._newest, doing="fresh agents learn by the average rule")
+        rule, made = _average(self.discovery, self.settings, step, state)
+        try:
+            found = self.probes.make(self.folder, step, rule, made)
+        except stopping.StoppedBySignal:
+            return False
+        self._newest = {_PROBE: found.score}
+        by_task = {f"probe/{task}": x for task, x in found.tasks.items()}
+        self._trackers.log(step, {PROBE: found.score} | by_task)
+        self.bar.update(step, self._newest)
+        return True
 
 
 def _average(

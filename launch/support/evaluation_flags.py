@@ -3,54 +3,35 @@
 Nothing slow is imported until a flag's value needs it.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict
 
-from disco_common import json_lines
-from launch.support import execution
-from launch.support.flag_parsing import (
+from disco_common import stopping
+from evaluation.executors import Executor, LocalExecutor
+from launch.support.command_flags import (
     define_config,
     define_imports,
     define_output_folder,
-    given,
     split_values,
+    value_of,
 )
 
 flags.disclaim_key_flags()
 
-# Settings that an update's memory grows with. The first one changes only speed.
-SHRINK = (
-    "config.runs_at_once",
-    "config.agent.batch_size",
-    "config.agent.unroll_length",
-    "config.agent.network.model",
-    "config.agent.network.torso",
-    "config.agent.network.head",
-    "config.agent.num_environments",
-    "config.agent.replay_capacity",
-)
-
 ALGORITHMS = "agents"  # In the config, settings of algorithms by name.
 RUNS_PER_RAY_JOB = 16
-_WITH_ARGUMENTS = "gymnasium/"  # Names of environments with arguments.
 
 
 def define_task_flags(default_suite: str, *, has_algorithms: bool = False) -> None:
     """Define the flags of the suites, the workdir and the config.
 
-    Args:
-      default_suite: suites if the flag is not given.
-      has_algorithms: whether the config takes settings of algorithms, `--config.agents.NAME.FIELD`.
+    The config may take settings of algorithms, `--config.agents.NAME.FIELD`.
     """
-    flags.DEFINE_string("suite", default_suite, "Suites or environments, separated by commas.")
-    flags.DEFINE_string(
-        "env_kwargs",
-        None,
-        "Arguments of the environments 'gymnasium/…' of --suite, as a JSON object, for example"
-        """ '{"is_slippery": false}'. They become part of the names.""",
-    )
+    flags.DEFINE_string("suite", default_suite, "Suites or environments, by commas.")
     define_output_folder("workdir", "Folder for all results.")
     define_imports()
     extend = (_with_algorithms,) if has_algorithms else ()
@@ -59,7 +40,7 @@ def define_task_flags(default_suite: str, *, has_algorithms: bool = False) -> No
 
 def first_suite(default: str) -> str:
     """Return the first name of `--suite`, before flags are parsed."""
-    return (given("suite") or default).partition(",")[0].strip()
+    return (listed(value_of("suite")) or listed(default))[0]
 
 
 def _with_algorithms(config: ConfigDict, overridden: Sequence[str]) -> None:
@@ -87,10 +68,9 @@ def _settings_for(suite: str) -> str:
     from environments import registry
 
     family = registry.family_of(suite)
-    if f"{family}/" != _WITH_ARGUMENTS or "/" not in suite:
+    if family != "gymnasium" or "/" not in suite:
         return family
-    (name,) = suites_of(suite, given("env_kwargs") or None)
-    leaves = jax.tree.leaves(registry.make(name).dynamics.observation_spec())
+    leaves = jax.tree.leaves(registry.make(suite).dynamics.observation_spec())
     return "images" if any(len(x.shape) == 3 and x.dtype == np.uint8 for x in leaves) else family
 
 
@@ -112,7 +92,33 @@ def define_flags(default_suite: str, *, has_algorithms: bool = False) -> None:
         " ppo, with its literature's settings; ppo/cleanrl, with a preset; ppo/clip=0.1, with"
         " settings; ppo_tuned, with those of --tuned. Empty: none.",
     )
-    execution.define_flags()
+    define_executor_flags()
+
+
+def define_executor_flags() -> None:
+    """Define the flags of the executor of a command's jobs: this process, or a Ray cluster."""
+    flags.DEFINE_enum(
+        "executor",
+        "local",
+        ("local", "ray"),
+        "Executor of the jobs: 'local' for this process, one job after the other, or 'ray' for a"
+        " Ray cluster. This package must be installed on all of its machines, and the workdir must"
+        " be on a file system that they share.",
+    )
+    flags.DEFINE_string(
+        "ray_address",
+        "",
+        "Address of the Ray cluster: host:port, or 'auto' for the one that runs on this machine or"
+        " that RAY_ADDRESS names. Without it, a cluster is started on this machine for the duration"
+        " of the command.",
+    )
+    flags.DEFINE_integer("ray_cpus_per_job", 1, "Processors of each job.", lower_bound=1)
+    flags.DEFINE_float(
+        "ray_gpus_per_job",
+        None,
+        "GPUs of each job, or the fraction of one GPU; by default 1 if the cluster has any.",
+        lower_bound=0.0,
+    )
 
 
 def define_tuned() -> None:
@@ -126,36 +132,45 @@ def define_tuned() -> None:
     )
 
 
-def suites_of(suite: str, env_kwargs: str | None) -> list[str]:
-    """Return the names that `--suite` gives, with the arguments of `--env_kwargs`, if given.
-
-    Raises:
-      ValueError: if the arguments are no JSON object, or no environment of the suite takes any.
-    """
-    from environments import names
-
-    suites = listed(suite)
-    if env_kwargs is None:
-        return suites
-    try:
-        arguments = json_lines.loads(env_kwargs)
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise ValueError(
-            f"--env_kwargs={env_kwargs}; expected a JSON object, for example"
-            """ '{"is_slippery": false}'."""
-        )
-    if not any(name.startswith(_WITH_ARGUMENTS) for name in suites):
-        raise ValueError(
-            f"--env_kwargs is for environments '{_WITH_ARGUMENTS}…'; --suite={suite} has none."
-        )
-    return [
-        names.with_arguments(name, arguments) if name.startswith(_WITH_ARGUMENTS) else name
-        for name in suites
-    ]
-
-
 def listed(*values: str) -> list[str]:
     """Return the names that a flag's values give, by commas or repetition."""
     return [name for value in values for name in split_values(value) if name]
+
+
+@contextlib.contextmanager
+def opened_executor(values: Any) -> Iterator[Executor]:
+    """Open the executor that the flags name.
+
+    While it is open, SIGTERM and Ctrl-C make unfinished runs write a checkpoint, and then end the
+    command with status 128 + the signal's number. If nothing has to be saved, it ends within 5
+    seconds, whatever it does.
+
+    Raises:
+      ValueError: if flags contradict each other, or no machine has the resources for a job.
+      ImportError, ConnectionError: if Ray is not installed, or there is no cluster at the address.
+    """
+    if values.executor == "local":
+        named = [name for name in flags.FLAGS if name.startswith("ray_") and values[name].present]
+        if named:
+            raise ValueError(f"--{named[0]} is for --executor=ray; --executor is 'local'.")
+        executor: Executor = LocalExecutor()
+    else:
+        from environments import available_processors
+        from evaluation.executors import RayExecutor
+
+        executor = RayExecutor(
+            values.ray_address,
+            num_cpus=available_processors(),
+            cpus_per_job=values.ray_cpus_per_job,
+            gpus_per_job=values.ray_gpus_per_job,
+        )
+
+    # In this order, as Ray installs handlers of its own.
+    with stopping.ending_in_time(), executor, stopping.noting():
+        try:
+            yield executor
+        except BaseException:
+            if stopping.is_requested():  # Ray raises other exceptions for it.
+                raise stopping.StoppedBySignal from None
+            raise
+        stopping.raise_if_requested()

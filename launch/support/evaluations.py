@@ -2,18 +2,25 @@
 
 import contextlib
 import dataclasses
+import datetime
 import functools
+import itertools
 import os
 import pathlib
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
 from ml_collections import ConfigDict
+from rich.table import Table
 
 from disco_common.configuration import from_config
+from disco_common.terminal import console
 from environments import Environment, registry
-from evaluation import tuned_settings
+from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     TUNED_SETTINGS,
@@ -23,24 +30,27 @@ from evaluation.contenders import (
     fingerprints,
     make_contenders,
 )
-from evaluation.evaluate import Execution, check, evaluate, resolve
+from evaluation.evaluate import Execution, check, evaluate, resolve, runs_of
 from evaluation.executors import Executor
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.rules import copies_in, copy_of_rule, find_plugin
 from evaluation.scoring import references
+from evaluation.training import Run, job_groups, train_runs
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
-from launch.support import commands, dry_run, execution, workdirs
+from launch.support import commands, workdirs
+from launch.support.display import ProgressBar
 from launch.support.evaluation_flags import (
     ALGORITHMS,
     RUNS_PER_RAY_JOB,
     first_suite,
     listed,
-    suites_of,
+    opened_executor,
 )
-from launch.support.progress import Progress
-from launch.support.provenance import code_version
-from launch.support.setup import keep_rule
+from launch.support.rules import keep_rule
+from launch.support.workdirs import code_version
+from training.passes import runs_per_pass
 
+_SECONDS = 10.0  # That a job is measured by `--dry_run`, after its first report.
 CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 
 
@@ -66,7 +76,7 @@ class Identity:
     config: EvaluationConfig
     agents: dict[str, Any] = dataclasses.field(default_factory=dict)
     command: str = "evaluate"
-    task_files: dict[str, str] = dataclasses.field(default_factory=dict, metadata=workdirs.ADOPTED)
+    task_files: dict[str, str] = dataclasses.field(default_factory=dict)
     tuned: dict[str, Any] = dataclasses.field(default_factory=dict)
     search: Any = None
     ranges: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
@@ -97,19 +107,12 @@ def run(
     table: str = "",
     changes: Mapping[str, Any] | None = None,
 ) -> WrittenEvaluation:
-    """Run or continue an evaluation.
+    """Run or continue an evaluation of rules and agents, by name or file, on suites, by name.
 
-    Args:
-      rules: rule files, or names in the zoo.
-      suites: suites or environments.
-      config: of the evaluation.
-      workdir: for all results.
-      how: the runs are made; by default in this process, with a progress bar.
-      agents: names of agents that learn without a rule.
-      tuned: see `find_tuned`.
-      table: file of reference scores, of `launch.references`; empty for the shipped ones.
-      changes: the config's fields that flags give, with their values. A contender must read each;
-        those of algorithms (`of_algorithms`) are in no `config`.
+    `how` the runs are made is by default in this process, with a progress bar; `tuned` is as of
+    `find_tuned`; `table` is a file of reference scores, of `launch.references`, or empty for the
+    shipped ones. `changes` are the config's fields that flags give, with their values: a contender
+    must read each, and those of algorithms (`of_algorithms`) are in no `config`.
 
     Raises:
       JobsFailedError: if some runs failed at each attempt.
@@ -152,7 +155,70 @@ def show_dry_run(
     workdirs.require_same_settings(
         workdir, _identity(tasks, contenders, config, chosen), CHANGEABLE
     )
-    dry_run.show_evaluation(tasks, contenders, config, workdir, runs_per_job)
+    show_speed(tasks, contenders, config, workdir, runs_per_job)
+
+
+class _Enough(Exception):
+    """Ends a job that was begun to be measured."""
+
+
+def show_speed(
+    tasks: Sequence[Environment],
+    contenders: Sequence[Contender],
+    config: EvaluationConfig,
+    workdir: str,
+    runs_per_job: int | None,
+) -> None:
+    """Print a table of the contenders: their runs, and their speed in the first seconds.
+
+    Speed is measured on this machine, by the first job of each, in a folder that is deleted.
+    """
+    table, total = Table("contender", "runs", "finished", "steps", "steps/s"), 0.0
+    for contender in contenders:
+        runs = list(itertools.chain(*runs_of(contender, tasks, config)))
+        missing = [x for x in runs if not _is_finished(pathlib.Path(workdir), x)]
+        steps, rate = len(missing) * config.num_steps, ""
+        if missing:
+            speed = _steps_per_second(next(iter(job_groups(missing, runs_per_job))), config)
+            total += steps / speed
+            rate = f"{speed:,.0f}"
+        finished = str(len(runs) - len(missing))
+        table.add_row(contender.name, str(len(runs)), finished, f"{steps:,}", rate)
+    console(log_width=100).print(table)
+    print(
+        f"About {datetime.timedelta(seconds=round(total))} on {jax.local_device_count()} x"
+        f" {jax.devices()[0].device_kind}, one job after the other, and the compilation;"
+        " longer for agents that begin to learn later. Nothing was written."
+    )
+
+
+def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
+    with contextlib.suppress(storage.DamagedResultError):
+        found = storage.read(one.folder(workdir))
+        return found is not None
+    return False
+
+
+def _steps_per_second(group: Sequence[Run], config: EvaluationConfig) -> float:
+    """Return the environment steps per second of a job's first pass, of all its runs together."""
+    devices = jax.local_device_count()
+    group = group[: devices * runs_per_pass(config.runs_at_once, len(group), devices)]
+    started, reports = time.monotonic(), list[tuple[int, float]]()  # Steps, and seconds.
+
+    def report(steps: int, *_: Any) -> None:
+        reports.append((steps, time.monotonic() - started))
+        if reports[-1][1] - reports[0][1] > _SECONDS:
+            raise _Enough
+
+    with tempfile.TemporaryDirectory() as name, contextlib.suppress(_Enough):
+        folders = [pathlib.Path(name, str(i)) for i in range(len(group))]
+        for folder in folders:
+            folder.mkdir()
+        train_runs(group, config, folders, pathlib.Path(name, "group"), report)
+    (first, before), (last, after) = reports[0], reports[-1]
+    if last == first:  # Its only report came at its end.
+        first, before = 0, 0.0
+    return len(group) * (last - first) / (after - before)
 
 
 def _identity(
@@ -215,12 +281,7 @@ def of_algorithms(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def require_read(
     settings: Iterable[str], contenders: Sequence[Contender], config: EvaluationConfig
 ) -> None:
-    """Refuse settings that no contender reads.
-
-    Args:
-      settings: names of fields of `EvaluationConfig` that flags give.
-      contenders: of the evaluation.
-      config: of the evaluation.
+    """Refuse settings, fields of `EvaluationConfig` that flags give, that no contender reads.
 
     Raises:
       ValueError: naming the first one.
@@ -271,12 +332,7 @@ def _read_references(
 def keep_rules(
     folder: pathlib.Path, contenders: Sequence[Contender], config: EvaluationConfig
 ) -> None:
-    """Copy the rule files of an evaluation to its workdir, so that it can continue without them.
-
-    Args:
-      folder: the workdir, locked.
-      contenders: with the rules that were read from the files.
-      config: by which the contenders were made.
+    """Copy the rule files of contenders to a locked workdir, so that it can continue without them.
 
     Raises:
       ValueError: if a file has changed since.
@@ -301,7 +357,7 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
         commands.leave_accelerators()
     elif not registry.is_host(first_suite(values.suite)):
         commands.use_all_cores()
-    suites = suites_of(values.suite, values.env_kwargs)
+    suites = listed(values.suite)
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = RUNS_PER_RAY_JOB
@@ -319,19 +375,11 @@ def provenance() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def opened(values: Any, runs_per_job: int | None) -> Iterator[Execution]:
-    """Open the executor that the flags name, and show on the terminal what it does.
-
-    Args:
-      values: of the flags.
-      runs_per_job: see `Execution`.
-
-    Raises:
-      ValueError: see `execution.opened_executor`.
-    """
-    with execution.opened_executor(values) as executor:
+    """Open the executor that the flags name (`opened_executor`), shown on the terminal."""
+    with opened_executor(values) as executor:
         yield shown(executor, runs_per_job)
 
 
 def shown(executor: Executor | None = None, runs_per_job: int | None = None) -> Execution:
     """Return an execution that is shown on the terminal."""
-    return Execution(executor, runs_per_job, Progress, functools.partial(print, flush=True))
+    return Execution(executor, runs_per_job, ProgressBar, functools.partial(print, flush=True))

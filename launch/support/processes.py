@@ -4,11 +4,11 @@
     python -m launch.discover --coordinator=HOST:PORT --num_processes=2 --process_id=1 ...
 
 Each process runs the same command with the same workdir, on a file system that all of them share.
-Process 0 listens at the coordinator's address, and only there if it is an address of its machine
-(`_listening_address`). Connections are not authenticated. Under Slurm (`srun` with several tasks)
-and Open MPI the processes find each other without these flags, on TPU pods with
-`--coordinator=auto` (`jax.distributed`); process 0 then listens at all addresses. In these cases
-the only process of a machine has all of its GPUs, and each of several processes has one
+Process 0 listens at HOST only if that is an IP address or localhost, otherwise at all addresses of
+its machine; JAX_COORDINATOR_BIND_ADDRESS overrides this. Connections are not authenticated. Under
+Slurm (`srun` with several tasks) and Open MPI the processes find each other without these flags, on
+TPU pods with `--coordinator=auto` (`jax.distributed`); process 0 then listens at all addresses. In
+these cases the only process of a machine has all of its GPUs, and each of several processes has one
 (JAX_LOCAL_DEVICE_IDS=0,1,... overrides this; not tested with GPUs).
 
 When a process dies, the others end within a minute: with status 134 and a message from JAX that
@@ -18,15 +18,12 @@ checkpoint.
 """
 
 import hashlib
-import ipaddress
 import os
 import pathlib
 import re
 import secrets
-import socket
 import sys
 import threading
-import time
 from typing import Any
 
 import jax
@@ -36,6 +33,7 @@ from jax.experimental import multihost_utils
 
 _HEARTBEAT_SECONDS = 20
 _AUTO = "auto"
+_LITERAL = re.compile(r"localhost|[\d.]+|\[.*\]")  # Of hosts.
 # Launchers' variables for the number of processes: of the run, and on each machine.
 LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "SLURM_STEP_TASKS_PER_NODE",
@@ -43,16 +41,13 @@ LAUNCHERS = {
 }
 
 
-class ProcessesMissingError(OSError):
-    """Other processes of the run did not connect in time; a retry may succeed."""
-
-
 def join() -> None:
     """Connect this process with the others of the run. Must be called before JAX computes.
 
+    If they do not find each other in time, the process ends with status 75.
+
     Raises:
       ValueError: if flags are missing or contradict each other.
-      ProcessesMissingError: if the coordinator does not answer in time.
       OSError: if neither flags nor a launcher give the number of processes.
     """
     address, timeout = flags.FLAGS.coordinator, flags.FLAGS.coordinator_timeout
@@ -77,56 +72,19 @@ def join() -> None:
             f"--num_processes is {number} and --process_id {own}; with --coordinator={address}"
             " expected both, the second less than the first."
         )
-    if own > 0:
-        _await_coordinator(host.strip("[]"), int(port), timeout)
+    is_literal = _LITERAL.fullmatch(host) is not None
+    is_overridden = "JAX_COORDINATOR_BIND_ADDRESS" in os.environ  # Read by JAX.
     _initialize(
         f"--coordinator={address}",
         timeout,
         coordinator_address=address,
         num_processes=number,
         process_id=own,
-        coordinator_bind_address=_listening_address(address, host.strip("[]")),
+        # By default all addresses, as a machine's own name may resolve to its loopback.
+        coordinator_bind_address=address if is_literal and not is_overridden else None,
         # Addresses and numbers are known: no launcher is asked for them.
         cluster_detection_method="deactivate",
     )
-
-
-def _listening_address(address: str, host: str) -> str | None:
-    """Return the address where process 0 listens; None for JAX's default, all addresses.
-
-    It is the given address if that is an address of this machine. It is the default if the other
-    processes reach the machine by an address that it does not have: behind NAT, or by a service's
-    name. It is also the default if the host's name resolves to the loopback, as in Debian's
-    /etc/hosts: on other machines the name resolves to another address.
-
-    Args:
-      address: HOST:PORT, the flag's value.
-      host: without brackets.
-    """
-    if "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:  # Read by JAX.
-        return None
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
-        return None
-    if host == "localhost":
-        return address
-    addresses = {str(sockaddr[0]) for *_, sockaddr in found}
-    is_name = host not in addresses
-    if is_name and any(ipaddress.ip_address(x).is_loopback for x in addresses):
-        return None
-    return address if all(_is_of_this_machine(x) for x in addresses) else None
-
-
-def _is_of_this_machine(address: str) -> bool:
-    """Return whether a process of this machine can listen at an IP address."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as trying:
-            trying.bind((address, 0))
-    except OSError:
-        return False
-    return True
 
 
 def _is_alone_on_its_machine() -> bool:
@@ -137,29 +95,12 @@ def _is_alone_on_its_machine() -> bool:
     )
 
 
-def _await_coordinator(host: str, port: int, timeout: float) -> None:
-    """Wait until the coordinator answers. JAX itself would fail without naming the address."""
-    end, refusal = time.monotonic() + timeout, None
-    while time.monotonic() < end:
-        try:
-            socket.create_connection((host, port), timeout=5).close()
-        except OSError as error:
-            refusal = error
-            time.sleep(0.5)
-        else:
-            return
-    raise ProcessesMissingError(
-        f"The coordinator at {host}:{port} does not answer: {refusal}. Waited for {timeout} s"
-        " (--coordinator_timeout); process 0 listens there once it is started."
-    )
-
-
 def _initialize(flag: str, timeout: int, **arguments: Any) -> None:
     def give_up() -> None:
         print(
             f"The processes of {flag} did not find each other within {timeout} s"
-            " (--coordinator_timeout). Are all of them started, with the same --num_processes and"
-            " each with its own --process_id?",
+            " (--coordinator_timeout). Does process 0 listen there, and are all started, with"
+            " the same --num_processes and each with its own --process_id?",
             file=sys.stderr,
             flush=True,
         )

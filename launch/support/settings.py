@@ -1,15 +1,22 @@
-"""The settings of a discovery run, as a dataclass; config files return instances of it."""
+"""The settings of a discovery run, of which config files return instances, and what they make."""
 
 import dataclasses
+import pathlib
 from typing import Any
 
-from agents.rule_agent import AgentConfig
+import jax
+
+import disco
+import environments
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
+from environments import registry
+from evaluation.studies import ablations
 from evaluation.studies.ablations import Ablated
-from launch.support.workdirs import ADOPTED
-from meta.config import MetaConfig, PopulationConfig
-from meta.objective import ObjectiveConfig
-from meta.value_function import ValueFunctionConfig
+from meta.config import DiscoveryConfig
+from meta.discovery import Discovery
+from meta.sharding import make_mesh
+
+START = "start.npz"  # In a run's workdir: a copy of the rule file that it started from, if any.
 
 # The fields of a rule of any form, but its parameters.
 _OfRule: Any = dataclasses.make_dataclass(
@@ -56,7 +63,7 @@ class RuleSettings(_OfRule):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeSettings:
-    """Fresh agents that learn tasks of the discovery by its average rule (`launch.support.probes`).
+    """Fresh agents that learn tasks of the discovery by its average rule (`launch.support.rules`).
 
     Attributes:
       interval: meta-steps between probes; the last meta-step has one, too. 0 for none.
@@ -76,40 +83,28 @@ class ProbeSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class DiscoverSettings:
-    """A discovery run.
+class DiscoverSettings(DiscoveryConfig):
+    """A discovery run; further fields are those of its population (`meta.config`).
 
     Attributes:
       suite: names of suites or environments, separated by commas.
-      seed: of all randomness.
       meta_steps: in total.
       checkpoint_interval: meta-steps between checkpoints.
       checkpoints_kept: number of the newest checkpoints to keep.
       log_interval: meta-steps between reports.
       devices_per_agent: number of devices that split an agent's batches, if an agent does not fit
         on one.
-      families: changes of `agent` for families of environments, for example
-        `"dmlab: memory=256 frame_stack=1"`. The family is the part of the environments' names
-        before the slash. The changes may be of memory (units of the network's memory), frame_stack
-        and burn_in.
-      rule, agent, value_function, objective, population, meta, probe: see their classes.
+      rule, probe: see their classes.
     """
 
     suite: str = "grid57"
-    seed: int = 0
     meta_steps: int = 1000
     checkpoint_interval: int = 100
     checkpoints_kept: int = 3
     log_interval: int = 10
     devices_per_agent: int = 1
     rule: RuleSettings = RuleSettings()
-    agent: AgentConfig = AgentConfig()
-    families: tuple[str, ...] = ()
-    value_function: ValueFunctionConfig = ValueFunctionConfig()
-    objective: ObjectiveConfig = ObjectiveConfig()
-    population: PopulationConfig = PopulationConfig()
-    meta: MetaConfig = MetaConfig()
-    probe: ProbeSettings = dataclasses.field(default=ProbeSettings(), metadata=ADOPTED)
+    probe: ProbeSettings = ProbeSettings()
 
     def __post_init__(self):
         counts = "meta_steps checkpoint_interval checkpoints_kept log_interval devices_per_agent"
@@ -129,3 +124,50 @@ CHANGEABLE = (
     "devices_per_agent",
     "meta.agents_at_once",
 )
+
+
+def make_discovery(
+    settings: DiscoverSettings,
+    tasks: tuple[environments.Environment, ...] | None = None,
+    rule: disco.DiscoveredRule | None = None,
+) -> Discovery:
+    """Return the discovery run of some settings. Nothing is compiled.
+
+    Tasks and rule are by default those of `make_tasks` and `make_rule`.
+
+    Raises:
+      ValueError: if a name or a value is unknown or out of range.
+    """
+    tasks = make_tasks(settings) if tasks is None else tasks
+    rule = make_rule(settings) if rule is None else rule
+    return Discovery(settings, tasks, rule, make_mesh(settings.devices_per_agent))
+
+
+def make_tasks(settings: DiscoverSettings) -> tuple[environments.Environment, ...]:
+    """Return the tasks of the settings' suites.
+
+    Raises:
+      ValueError: if a name is unknown.
+      ImportError: if a package that an environment needs is not installed.
+    """
+    names = [name.strip() for name in settings.suite.split(",")]
+    for name in names:  # Before one is made, which can take long.
+        registry.check_name(name)
+    return tuple(task for name in names for task in environments.suite(name))
+
+
+def make_rule(
+    settings: DiscoverSettings, folder: pathlib.Path | None = None
+) -> disco.DiscoveredRule:
+    """Return the rule that a run starts from: of the copy in its folder, a file, or a random one.
+
+    Raises:
+      FileNotFoundError, disco.RuleFileError: if the file cannot be read.
+    """
+    rule = settings.rule
+    if rule.start:
+        copy = folder / START if folder is not None else None
+        return ablations.load(copy if copy is not None and copy.is_file() else rule.start)
+    return ablations.create(
+        jax.random.key(settings.seed), is_published=rule.is_published_init, **rule.of_rule
+    )

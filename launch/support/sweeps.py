@@ -1,32 +1,29 @@
 """Sweeps: discoveries with several settings, which an executor makes, and their comparison."""
 
 import contextlib
-import csv
 import dataclasses
 import functools
-import io
 import itertools
 import math
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from rich.table import Table
+import pandas as pd
 
 from disco_common.configuration import from_config
 from disco_common.files import write_atomically
-from disco_common.terminal import console, printable
+from disco_common.terminal import printable
 from evaluation.executors import Executor, Job, JobsFailedError, Numbers, Report
 from evaluation.report.discovery_metrics import read_metrics
 from evaluation.report.discovery_plots import PROBE, sweep_curves
-from launch.support import start, workdirs
+from launch.support import workdirs
+from launch.support.command_flags import parse_config, split_values
 from launch.support.discoveries import discover
-from launch.support.flag_parsing import parse_config, split_values
-from launch.support.progress import Progress
-from launch.support.settings import CHANGEABLE, DiscoverSettings
-from launch.support.setup import make_discovery
+from launch.support.display import ProgressBar, print_rows
+from launch.support.settings import CHANGEABLE, DiscoverSettings, make_discovery
 from launch.support.tracking import Tracking
 
 _MEANS = (PROBE, "validation_reward", "meta_loss", "episode_return")
@@ -36,27 +33,18 @@ _SECONDS_TO_STOP = 120.0  # For a discovery to write a checkpoint when it is sto
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One discovery of a sweep.
-
-    Attributes:
-      name: of the point and its folder.
-      varied: values of the varied fields, by name.
-      arguments: flags of `launch.discover` that give its config.
-      settings: the config as a dataclass.
-    """
+    """One discovery of a sweep, its folder's name, and the values of the fields that vary."""
 
     name: str
     varied: dict[str, Any]
-    arguments: tuple[str, ...]
     settings: DiscoverSettings
 
 
 def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Point]:
-    """Return the points of the product of all variations.
+    """Return the points of the product of all variations, `config.FIELD=VALUE,VALUE,...`.
 
-    Args:
-      arguments: flags that all points share: `--config=FILE`, `--config.FIELD=VALUE`.
-      variations: each `config.FIELD=VALUE,VALUE,...`; values in brackets or quotes may have commas.
+    Values in brackets or quotes may have commas. The points share the other arguments,
+    `--config=FILE` and `--config.FIELD=VALUE`.
 
     Raises:
       ValueError: naming the flag, if a field is unknown, a value is not of the field's type, or a
@@ -92,7 +80,7 @@ def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
         raise ValueError(f"{' '.join(arguments)}: {error}") from error
     varied = {field.removeprefix(_PREFIX): _get(settings, field) for field in fields}
     name = ",".join(f"{field}={_in_file_name(value)}" for field, value in varied.items())
-    return Point(name, varied, tuple(arguments), settings)
+    return Point(name, varied, settings)
 
 
 def sweep(
@@ -107,8 +95,7 @@ def sweep(
     """
     workdir = workdir.absolute()
     for point in points:
-        folder = workdirs.open_workdir(workdir / point.name, point.settings, CHANGEABLE)
-        start.keep_arguments(folder, "launch.discover", point.arguments)
+        workdirs.open_workdir(workdir / point.name, point.settings, CHANGEABLE)
     jobs = [
         Job(
             point.name,
@@ -120,7 +107,7 @@ def sweep(
         if not is_finished(workdir / point.name, point.settings.meta_steps)
     ]
     print(f"{len(points) - len(jobs)} of {len(points)} discoveries are finished.", flush=True)
-    errors = executor.run("sweep", jobs, Progress) if jobs else []
+    errors = executor.run("sweep", jobs, ProgressBar) if jobs else []
     failed = {job.name: error for job, error in zip(jobs, errors, strict=True) if error}
     _report(points, workdir, failed)
     if failed:
@@ -132,25 +119,18 @@ def sweep(
 
 
 def _discover(point: Point, folder: pathlib.Path, tracking: Tracking, report: Report) -> None:
-    """Make or continue a point's discovery; the work of a job.
-
-    Args:
-      point: of the sweep.
-      folder: of the sweep.
-      tracking: of the discovery.
-      report: called with the number of meta-steps so far.
-    """
+    """Make or continue a point's discovery in the sweep's folder; the work of a job."""
     if not folder.is_dir():
         raise FileNotFoundError(
             f"There is no folder {folder}; expected a workdir on a file system that all machines"
             " share."
         )
-
-    def open_progress(title: str, total: int) -> contextlib.nullcontext[_Reporting]:
-        del title, total
-        return contextlib.nullcontext(_Reporting(report))
-
-    discover(point.settings, str(folder / point.name), tracking, open_progress=open_progress)
+    discover(
+        point.settings,
+        str(folder / point.name),
+        tracking,
+        open_progress=lambda title, total: contextlib.nullcontext(_Reporting(report)),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,32 +155,26 @@ def is_finished(run: pathlib.Path, meta_steps: int) -> bool:
 
 def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str, str]) -> None:
     """Write `sweep.csv` and the plot, and print the table."""
-    reports, problems = {}, []
-    for point in points:
-        reports[point.name], damaged = read_metrics(workdir / point.name)
-        problems += damaged
-    headings = ["point", *points[0].varied, "meta_steps", *_MEANS, "status"]
-    buffer, table = io.StringIO(), Table(title="Means over the last tenth of the meta-steps.")
-    rows = csv.writer(buffer, lineterminator="\n")
-    rows.writerow(headings)
-    shown = ["point", "meta_steps", *_MEANS, "status"]
-    for heading in shown:
-        table.add_column(heading, no_wrap=heading == "point")
-    for point in points:
-        row: dict[str, Any] = {
+    found = {point.name: read_metrics(workdir / point.name) for point in points}
+    rows = [
+        {
             "point": point.name,
             **point.varied,
-            **_last_means(reports[point.name]),
+            **_last_means(found[point.name][0]),
             "status": f"failed: {failed[point.name]}" if point.name in failed else "finished",
         }
-        rows.writerow([row[heading] for heading in headings])
-        table.add_row(*(printable(str(row[heading])) for heading in shown))
-    write_atomically(workdir / "sweep.csv", buffer.getvalue())
-    drawn = sweep_curves(reports).write(workdir, "sweep")
-    console(log_width=200).print(table)
-    for problem in problems:
-        print(printable(f"Left out: {problem}"))
-    print(f"Written: {', '.join(map(printable, (workdir / 'sweep.csv', *drawn)))}")
+        for point in points
+    ]
+    table = pd.DataFrame(rows)
+    write_atomically(workdir / "sweep.csv", table.to_csv(index=False))
+    drawn = sweep_curves({name: reports for name, (reports, _) in found.items()})
+    files = (workdir / "sweep.csv", *drawn.write(workdir, "sweep"))
+    shown = table.drop(columns=list(points[0].varied)).astype(str).to_dict("records")
+    print_rows("Means over the last tenth of the meta-steps.", cast(Any, shown))
+    for _, problems in found.values():
+        for problem in problems:
+            print(printable(f"Left out: {problem}"))
+    print(f"Written: {', '.join(map(printable, files))}")
 
 
 def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

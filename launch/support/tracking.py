@@ -4,104 +4,42 @@
     python -m launch.discover --workdir=runs/mine --wandb_project=rules
     WANDB_MODE=offline python -m launch.evaluate … --wandb_project=rules   (and later `wandb sync`)
 
-Reports read `metrics.jsonl` (`MetricsLog`), and nothing of what trackers write.
+Reports read the files of runs (`metrics.jsonl`), and nothing of what is written here.
 """
 
 import contextlib
 import dataclasses
 import importlib.util
+import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
+from disco_common import files
+from disco_common.files import write_atomically
 from disco_common.json_lines import JsonLines
+from evaluation.executors import Numbers, Progress
+
+if TYPE_CHECKING:
+    from evaluation.evaluate import Execution
 
 flags.disclaim_key_flags()
 
-PROBE = "score/fresh_agents"
-# Tags of the numbers that tell one discovery from another, beside their settings.
-_RESULTS = (PROBE, "score/validation_reward", "meta/loss")
-_SCORES = ("validation_reward", "episode_return")
-_STEP = "meta_step"
-
-
-@runtime_checkable
-class Tracker(Protocol):
-    """A place where the numbers of a run are shown."""
-
-    def start(self, step: int, settings: Mapping[str, Any]) -> None:
-        """Start or continue; the first call.
-
-        Args:
-          step: the last one that is kept, as those after it will be logged again.
-          settings: of the run, JSON values.
-
-        Raises:
-          OSError: if something cannot be written.
-          ValueError: if a service does not accept the run.
-        """
-        ...
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers of a step by tag; raises as `start`."""
-        ...
-
-    def close(self) -> None:
-        """Write or send what is left."""
-        ...
+PROBE = "score/fresh_agents"  # Tag of a probe's score.
+META_STEP, ENVIRONMENT_STEPS = "meta_step", "environment_steps"
+_SECONDS_BETWEEN_READS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Tracking:
-    """Which trackers a command has.
-
-    Attributes:
-      tensorboard: whether event files are written.
-      wandb_project: of Weights & Biases; empty for none.
-      group: of a single run there; empty for none.
-    """
+    """Where a command's numbers are shown: event files; a project, and a group, of W&B, if any."""
 
     tensorboard: bool = True
     wandb_project: str = ""
-    group: str = ""
-
-    def trackers(
-        self,
-        workdir: pathlib.Path,
-        name: str,
-        part: str = "",
-        metrics: Sequence[str] = (),
-        step_name: str = "",
-    ) -> dict[pathlib.Path, Tracker]:
-        """Return the trackers of a run, not yet started, by folders of their own.
-
-        Args:
-          workdir: of the command.
-          name: of the run in Weights & Biases.
-          part: folder of the run, if the workdir has several, which form a group there.
-          metrics: tags that are shown beside hyper-parameters.
-          step_name: of the numbers' axis, where steps may go back.
-        """
-        from launch.support import trackers
-
-        found: dict[pathlib.Path, Tracker] = {}
-        if self.tensorboard:
-            folder = workdir / "tensorboard" / part
-            found[folder] = trackers.TensorBoard(folder, metrics)
-        if self.wandb_project:
-            folder = workdir / "wandb" / "runs" / part
-            folder.mkdir(parents=True, exist_ok=True)
-            found[folder] = trackers.WandB(
-                folder / "id.txt",
-                step_name,
-                project=self.wandb_project,
-                dir=str(workdir),
-                name=name,
-                group=workdir.resolve().name if part else self.group or None,
-            )
-        return found
+    wandb_group: str = ""
 
 
 def define_flags() -> None:
@@ -126,69 +64,144 @@ def of_flags(values: Any) -> Tracking:
     """
     from environments.errors import MissingPackageError, how_to_install
 
-    tracking = Tracking(values.tensorboard, values.wandb_project)
-    if tracking.wandb_project and importlib.util.find_spec("wandb") is None:
+    if values.wandb_project and importlib.util.find_spec("wandb") is None:
         raise MissingPackageError(
-            f"--wandb_project={tracking.wandb_project} needs the package 'wandb', which is not"
+            f"--wandb_project={values.wandb_project} needs the package 'wandb', which is not"
             f" installed. {how_to_install('wandb')}"
         )
-    return tracking
+    return Tracking(values.tensorboard, values.wandb_project)
 
 
-class MetricsLog:
-    """A discovery's metrics: a JSON object per line in `metrics.jsonl`, and what trackers show."""
+class Trackers:
+    """The trackers of a discovery or of an evaluation; a context manager, which closes them.
 
-    def __init__(self, folder: pathlib.Path, tracking: Tracking = Tracking(), settings: Any = None):
-        """Open the log in a run's folder.
+    Its methods raise OSError, naming the folder, if something cannot be written.
+    """
 
-        Args:
-          folder: of the run.
-          tracking: which trackers it has.
-          settings: of the run for the trackers, a dictionary of JSON values; None for none.
-        """
-        self._folder = folder
-        self._settings = settings or {}
-        self._lines = JsonLines(folder / "metrics.jsonl")
-        name = folder.resolve().name
-        self._trackers = tuple(tracking.trackers(folder, name, metrics=_RESULTS).values())
+    def __init__(
+        self,
+        tracking: Tracking,
+        folder: pathlib.Path,
+        settings: Mapping[str, Any],
+        step_name: str,
+        step: int = 0,
+    ):
+        """Start the trackers of a run's folder, or continue: steps after `step` are logged again.
 
-    def __enter__(self) -> "MetricsLog":
-        return self
-
-    def __exit__(self, *exception) -> None:
-        for tracker in self._trackers:
-            tracker.close()
-
-    def continue_from(self, step: int) -> None:
-        """Delete what was logged after a step, as it will be computed again.
+        The settings are JSON values; `step_name` is that of the charts' axis.
 
         Raises:
-          OSError: naming the folder, if it cannot be written.
-          ValueError: if a tracker's service does not accept the run.
+          ValueError: if Weights & Biases does not accept the run.
         """
-        with self._explained():
-            self._lines.keep(_STEP, step)
-            for tracker in self._trackers:
-                tracker.start(step, self._settings)
+        self._folder = folder
+        with self._named():
+            self._events = _event_writer(folder, settings, step) if tracking.tensorboard else None
+            self._run: Any = None
+            if tracking.wandb_project:
+                self._run = _wandb_run(tracking, folder, settings)
+                self._run.define_metric("*", step_metric=step_name)
+        self._step_name = step_name
 
-    def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Log the metrics of a step (`meta.run`); raises OSError, naming the folder."""
-        with self._explained():
-            self._lines.append([metrics])
-        self.show(step, by_tag(metrics))
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Log numbers of a step by tag."""
+        if self._events is not None:
+            from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore
 
-    def show(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers of a step by tag for the trackers only; raises as `write`."""
-        with self._explained():
-            for tracker in self._trackers:
-                tracker.log(step, values)
+            numbers = [Summary.Value(tag=tag, simple_value=x) for tag, x in values.items()]
+            with self._named():
+                _add_event(self._events, step=step, summary=Summary(value=numbers))
+                self._events.flush()
+        if self._run is not None:
+            self._run.log({**values, self._step_name: step})
+
+    def __enter__(self) -> "Trackers":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._events is not None:
+            with contextlib.suppress(OSError):  # `log` has raised it already.
+                self._events.close()
+        if self._run is not None:
+            self._run.finish()
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _named(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise OSError(f"Cannot write metrics in {self._folder}: {error}.") from error
+
+
+def _event_writer(folder: pathlib.Path, settings: Mapping[str, Any], step: int) -> Any:
+    """Return TensorBoard's writer of a new event file, with the settings as hyper-parameters.
+
+    TensorBoard drops what earlier files have after the step. It has writers with a queue, too,
+    whose thread dies when the disk is full.
+    """
+    from tensorboard.compat.proto.event_pb2 import SessionLog  # pyright: ignore
+    from tensorboard.plugins.hparams import summary_v2 as hparams
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    own = folder / "tensorboard"
+    own.mkdir(parents=True, exist_ok=True)
+    writer = RecordWriter((own / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}").open("wb"))
+    _add_event(writer, file_version="brain.Event:2")
+    _add_event(writer, step=step + 1, session_log=SessionLog(status=SessionLog.START))
+    values = hparams.hparams_pb(_flattened(settings), trial_id=folder.resolve().name)
+    _add_event(writer, summary=values)
+    writer.flush()
+    return writer
+
+
+def _add_event(writer: Any, **fields: Any) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore
+
+    writer.write(Event(wall_time=time.time(), **fields).SerializeToString())
+
+
+def _flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, bool | float | str]:
+    """Return nested settings by dotted names; what is neither a number nor text, as text."""
+    found: dict[str, bool | float | str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found |= _flattened(value, f"{prefix}{name}.")
+        else:
+            is_plain = isinstance(value, bool | int | float | str)
+            found[prefix + name] = value if is_plain else str(value)
+    return found
+
+
+def _wandb_run(tracking: Tracking, folder: pathlib.Path, settings: Mapping[str, Any]) -> Any:
+    """Return the run of Weights & Biases whose id the folder has, or a new one."""
+    import wandb
+
+    # It takes our package `agents` for that of a service, and would recommend another product.
+    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")
+    id_file = folder / "wandb" / "runs" / "id.txt"
+    id_ = files.read_text(id_file, errors="replace").strip() if id_file.exists() else ""
+    try:
+        run = wandb.init(
+            project=tracking.wandb_project,
+            dir=str(folder),
+            name=folder.resolve().name,
+            group=tracking.wandb_group or None,
+            id=id_ or None,
+            resume="allow",
+            config=dict(settings),
+            reinit="create_new",
+            settings=wandb.Settings(console="off", silent=True),
+        )
+    except wandb.Error as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"--wandb_project: Weights & Biases does not accept the run {id_} ({reason});"
+            " `wandb login` stores a key, and with WANDB_MODE=offline nothing is sent."
+        ) from error
+    id_file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(id_file, f"{run.id}\n")
+    where = f"nothing is sent; `wandb sync` sends what is in {folder}/wandb."
+    print(f"Weights & Biases: {where if run.offline else run.url}", flush=True)
+    return run
 
 
 def by_tag(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -199,7 +212,7 @@ def by_tag(metrics: Mapping[str, Any]) -> dict[str, float]:
     found = {
         _tag(name): float(value)
         for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name != _STEP
+        if isinstance(value, int | float) and not isinstance(value, bool) and name != META_STEP
     }
     agents, rewards = metrics.get("agents", {}), dict[str, list[float]]()
     for task, reward in zip(
@@ -211,7 +224,66 @@ def by_tag(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _tag(name: str) -> str:
-    if name in _SCORES:
+    if name in ("validation_reward", "episode_return"):
         return f"score/{name}"
     group, _, rest = name.partition("_")
     return f"{group}/{rest}" if group in ("agent", "meta") else f"run/{name}"
+
+
+class ReturnCurves:
+    """A display of an evaluation's progress that logs the returns of its runs beside.
+
+    They are read from the runs' records, whoever makes the runs: this process, or a worker of a Ray
+    cluster that shares the file system. Tags are `return/<task>/<contender>/seed_<number>`.
+    """
+
+    def __init__(self, workdir: pathlib.Path, trackers: Trackers, shown: Progress | None = None):
+        """Store what to read, where to log it, and the display."""
+        self._workdir, self._trackers, self._shown = workdir, trackers, shown
+        self._read_before: dict[pathlib.Path, tuple[int, int]] = {}  # Of each: size, last step.
+        self._last_read = time.monotonic()
+
+    def start(self, completed: int) -> None:
+        """See `Progress`."""
+        if self._shown is not None:
+            self._shown.start(completed)
+
+    def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
+        """See `Progress`."""
+        if self._shown is not None:
+            self._shown.update(completed, numbers, doing)
+        if time.monotonic() - self._last_read >= _SECONDS_BETWEEN_READS:
+            self.read()
+
+    def read(self) -> None:
+        """Log what is new in the records; raises OSError if a file cannot be read or written."""
+        for path in self._workdir.glob("runs/*/*/seed_*/metrics.jsonl"):
+            *_, contender, task, seed, _ = path.parts
+            size_before, last = self._read_before.get(path, (0, 0))
+            size = path.stat().st_size if path.is_file() else 0
+            lines = JsonLines(path).read_undamaged()[0].values() if size != size_before else ()
+            for line in lines:
+                step, value = line.get(ENVIRONMENT_STEPS), line.get("episode_return")
+                if isinstance(step, int) and step > last and isinstance(value, int | float):
+                    self._trackers.log(step, {f"return/{task}/{contender}/{seed}": value})
+                    last = step
+            self._read_before[path] = size, last
+        self._last_read = time.monotonic()
+
+
+def tracked(
+    how: "Execution", workdir: pathlib.Path, tracking: Tracking, settings: Mapping[str, Any]
+) -> "Execution":
+    """Return an execution whose runs are also tracked, with the evaluation's settings."""
+
+    @contextlib.contextmanager
+    def open_progress(title: str, total: int) -> Iterator[ReturnCurves]:
+        with (
+            Trackers(tracking, workdir, settings, ENVIRONMENT_STEPS) as trackers,
+            how.open_progress(title, total) as shown,
+        ):
+            curves = ReturnCurves(workdir, trackers, shown)
+            yield curves
+            curves.read()
+
+    return how._replace(open_progress=open_progress)

@@ -1,40 +1,68 @@
-"""Workdirs: the folders of runs, with their settings and metrics.
+"""Workdirs: the folders of runs, with their lock and their settings.
 
 Commands that write in a workdir open it by `opened`, which locks it. A workdir has
 
     config.json     the settings
     sources.json    the SHA-256 of files that a discovery's tasks are read from, if there are any
     version.txt     the version of the code
-    arguments.json  the command line, but for --workdir, with which --workdir alone continues
+    .lock           locked by `flock`: the system releases it when the process that holds it ends
+    .lock.json      that process; if it is there while `.lock` is free, the process was killed
 """
 
 import contextlib
 import dataclasses
+import datetime
+import errno
+import functools
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
+from filelock import FileLock, Timeout
 
+import disco
 from disco_common import files
 from disco_common.configuration import with_present_names
 from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from disco_common.terminal import printable
-from launch.support import locks, processes, start
-from launch.support.provenance import code_version
+from launch.support import processes
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
 CHECKPOINTS = "checkpoints"  # Of a discovery, a folder.
-
-# Metadata of a field of settings: a workdir of an older version, which lacks it, takes its value
-# from the command that continues the run.
-_ADOPTED = "is_adopted"
-ADOPTED = {_ADOPTED: True}
+_LOCK, _NOTE = ".lock", ".lock.json"
 
 _LONGEST = 200  # Characters of what is found on disk that a message shows.
+# Error numbers of file systems that cannot lock files.
+_CANNOT_LOCK = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+class WorkdirHeldError(OSError):
+    """Another command holds the workdir's lock."""
+
+
+@functools.cache
+def code_version() -> str:
+    """Return the package's version, with the commit if the code is in a git checkout."""
+    version = disco.__version__
+    try:
+        commit = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=pathlib.Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return version
+    return f"{version}+{commit}"
 
 
 @contextlib.contextmanager
@@ -43,11 +71,7 @@ def opened(
 ) -> Iterator[pathlib.Path]:
     """Create or open a run's folder, and hold its lock.
 
-    Arguments are those of `open_workdir`.
-
-    Raises:
-      WorkdirHeldError: naming the command that holds the lock.
-      ValueError: if the folder belongs to a run of other settings, or cannot be used.
+    Arguments and errors are those of `open_workdir` and `locked`.
     """
     with locked(workdir):
         yield open_workdir(workdir, settings, changeable)
@@ -57,20 +81,95 @@ def opened(
 def locked(workdir: str | os.PathLike) -> Iterator[None]:
     """Create a folder if it does not exist, and hold its lock.
 
+    Of several processes of one run, only the first one holds it. Readers need no lock. If the last
+    holder was killed, a warning names it. If the file system cannot lock files, there is a warning
+    instead of a lock.
+
     Raises:
       WorkdirHeldError: naming the command that holds the lock.
       ValueError: if the folder cannot be used.
     """
-    folder = pathlib.Path(workdir)
-    with contextlib.ExitStack() as stack:
+    folder = _made(workdir)
+    with contextlib.ExitStack() as held:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(locks.held(folder))
-        except locks.WorkdirHeldError:
+            lock = _acquired(folder) if processes.is_first() else None
+            if lock is not None:
+                held.callback(lock.release)
+                _take_over(folder / _NOTE)
+                held.callback((folder / _NOTE).unlink, missing_ok=True)
+        except WorkdirHeldError:
             raise
         except OSError as error:
             raise _unusable(folder, error) from error
         yield
+
+
+def _made(workdir: str | os.PathLike) -> pathlib.Path:
+    folder = pathlib.Path(workdir)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    return folder
+
+
+def _unusable(folder: pathlib.Path, error: Exception) -> ValueError:
+    return ValueError(f"Workdir {str(folder)!r} cannot be used: {str(error).rstrip('.')}.")
+
+
+def _acquired(folder: pathlib.Path) -> FileLock | None:
+    """Return the acquired lock; None if the file system cannot lock files."""
+    # No soft lock, which is a file's existence: it stays when a process is killed.
+    lock = FileLock(folder / _LOCK, fallback_to_soft=False)
+    files.require_regular(folder / _LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise WorkdirHeldError(
+            f"Workdir {str(folder)!r} is held by {_holder(folder / _NOTE)}. Two commands that write"
+            " in one workdir would corrupt its files; wait until that command has ended, or choose"
+            " another workdir."
+        ) from None
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in _CANNOT_LOCK:
+            raise
+        logging.warning(
+            "The file system of %s cannot lock files (%s): make sure that no other command writes"
+            " there at the same time.",
+            folder,
+            error,
+        )
+        return None
+    return lock
+
+
+def _take_over(note: pathlib.Path) -> None:
+    """Describe this process in the note of who holds the lock."""
+    if note.exists():
+        logging.warning(
+            "%s was held by %s, which has ended without releasing it; this command takes it over.",
+            note.parent,
+            _holder(note),
+        )
+    own = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "command": shlex.join(sys.orig_argv),
+        "since": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+    write_atomically(note, json.dumps(own) + "\n")
+
+
+def _holder(note: pathlib.Path) -> str:
+    """Return the description of the process that wrote a note, as part of a sentence."""
+    try:
+        found = read_object(note)
+        pid, host, since, command = (
+            str(found[name])[:_LONGEST] for name in ("pid", "host", "since", "command")
+        )
+    except (OSError, ValueError, KeyError):
+        return f"an unknown process ({note.name} is missing or damaged)"
+    return printable(f"process {pid} on {host} since {since} ({command})")
 
 
 def open_workdir(
@@ -91,21 +190,15 @@ def open_workdir(
       ValueError: if the folder belongs to a run of other settings, or cannot be used, naming the
         file that cannot be read.
     """
-    folder = pathlib.Path(workdir)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(folder, error) from error
+    folder = _made(workdir)
     require_same_settings(folder, settings, changeable)
-    if not processes.is_first():
-        return folder
-    _compare_versions(folder)
-    try:
-        write_atomically(folder / CONFIG, json.dumps(_as_json(settings), indent=2) + "\n")
-        write_atomically(folder / VERSION, f"{code_version()}\n")
-        start.keep_own_arguments(folder)
-    except OSError as error:
-        raise ValueError(f"Workdir {str(folder)!r} cannot be written: {error}.") from error
+    if processes.is_first():
+        _compare_versions(folder)
+        try:
+            write_atomically(folder / CONFIG, json.dumps(_as_json(settings), indent=2) + "\n")
+            write_atomically(folder / VERSION, f"{code_version()}\n")
+        except OSError as error:
+            raise _unusable(folder, error) from error
     return folder
 
 
@@ -121,44 +214,36 @@ def require_same_settings(
     if found is None:
         return
     found = _completed(with_present_names(type(settings), found), settings)
-    different = _described(_differences(found, _as_json(settings)), changeable)
-    if different:
+    if different := _differences(found, _as_json(settings), changeable):
         raise ValueError(
             f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
             " another workdir, or use those values."
         )
 
 
-def require_same_sources(workdir: str | os.PathLike, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Refuse changed files of tasks; return the checksums on record. Nothing is written.
-
-    Arguments and errors are those of `keep_sources`; the folder need not exist.
-    """
-    folder = pathlib.Path(workdir)
-    found = _read_if_there(folder, SOURCES) or {}
-    different = _described(_differences({**sources, **found}, dict(sources)))
-    if different:
-        raise ValueError(
-            f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
-            f" started (SHA-256): {different}. Choose another workdir, or restore the files."
-        )
-    return found
-
-
-def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
-    """Record the checksums of files that a run's tasks are read from; refuse changed files.
-
-    A run of an older version, which has no checksums, records the present ones.
+def require_same_sources(workdir: str | os.PathLike, sources: Mapping[str, str]) -> None:
+    """Refuse changed files of tasks; nothing is written, and the folder need not exist.
 
     Args:
-      folder: of the run, locked.
+      workdir: the folder.
       sources: the files' SHA-256 by the tasks' names.
 
     Raises:
       ValueError: naming the tasks, if a file has changed since the run was started.
     """
-    found = require_same_sources(folder, sources)
-    if processes.is_first() and sources != found:
+    folder = pathlib.Path(workdir)
+    found = _read_if_there(folder, SOURCES) or {}
+    if different := _differences({**sources, **found}, dict(sources)):
+        raise ValueError(
+            f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
+            f" started (SHA-256): {different}. Choose another workdir, or restore the files."
+        )
+
+
+def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
+    """Record the checksums of tasks' files in a locked folder; as `require_same_sources`."""
+    require_same_sources(folder, sources)
+    if processes.is_first() and sources:
         write_atomically(folder / SOURCES, json.dumps(dict(sources), indent=2) + "\n")
 
 
@@ -175,30 +260,20 @@ def _read_if_there(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
         raise _unusable(folder, error) from error
 
 
-def _unusable(folder: pathlib.Path, error: Exception) -> ValueError:
-    return ValueError(f"Workdir {str(folder)!r} cannot be used: {str(error).rstrip('.')}.")
-
-
 def _compare_versions(folder: pathlib.Path) -> None:
     """Warn if another version of the code has made the run so far."""
-    file, ours = folder / VERSION, code_version()
     try:
-        theirs = files.read_text(file).strip()
+        theirs = files.read_text(folder / VERSION).strip()
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:
-        logging.warning(
-            "%s cannot be read (%s): the version of the code that made the run is unknown.",
-            file,
-            error,
-        )
-        return
-    if theirs != ours:
+        theirs = f"(unknown: {error})"
+    if theirs != code_version():
         logging.warning(
             "%s was made by version %s of the code so far, and continues with %s.",
             folder,
             printable(theirs[:_LONGEST]),
-            ours,
+            code_version(),
         )
 
 
@@ -209,42 +284,29 @@ def _completed(found: Any, settings: Any) -> Any:
     completed = dict(found)
     for field in dataclasses.fields(settings):
         if field.name in found:
-            ours = getattr(settings, field.name)
-            completed[field.name] = _completed(found[field.name], ours)
-            is_mapping = isinstance(ours, Mapping) and isinstance(found[field.name], dict)
-            if field.metadata.get(_ADOPTED) and is_mapping:
-                completed[field.name] = {**ours, **found[field.name]}
+            completed[field.name] = _completed(found[field.name], getattr(settings, field.name))
             continue
         default = field.default
-        if field.metadata.get(_ADOPTED):
-            default = getattr(settings, field.name)
-        elif field.default_factory is not dataclasses.MISSING:
+        if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
+        if dataclasses.is_dataclass(default):
+            default = dataclasses.asdict(default)  # pyright: ignore
         if default is not dataclasses.MISSING:
-            if dataclasses.is_dataclass(default):
-                default = dataclasses.asdict(default)  # pyright: ignore
             completed[field.name] = json.loads(json.dumps(default))
     return completed
 
 
-def _differences(found: Any, wanted: Any, prefix: str = ""):
-    """Yield name, found and wanted value of each leaf in which two nested dictionaries differ."""
+def _differences(found: Any, wanted: Any, changeable: Sequence[str] = (), name: str = "") -> str:
+    """Return in which leaves two nested dictionaries differ, as part of a sentence."""
     if isinstance(found, dict) and isinstance(wanted, dict):
-        for name in sorted(set(found) | set(wanted)):
-            yield from _differences(
-                found.get(name), wanted.get(name), f"{prefix}.{name}" if prefix else name
-            )
-    elif found != wanted:
-        yield prefix, found, wanted
-
-
-def _described(differences: Iterable[tuple[str, Any, Any]], changeable: Sequence[str] = ()) -> str:
-    """Return the forbidden differences, as part of a sentence; empty if there is none."""
-    return "; ".join(
-        f"{printable(name)} is {_shown(theirs)} there and {_shown(ours)} here"
-        for name, theirs, ours in differences
-        if name not in changeable
-    )
+        below = (
+            _differences(found.get(x), wanted.get(x), changeable, f"{name}.{x}" if name else x)
+            for x in sorted(set(found) | set(wanted))
+        )
+        return "; ".join(filter(None, below))
+    if found == wanted or name in changeable:
+        return ""
+    return f"{printable(name)} is {_shown(found)} there and {_shown(wanted)} here"
 
 
 def _shown(value: Any) -> str:

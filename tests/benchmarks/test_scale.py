@@ -37,7 +37,7 @@ def test_costs_grow_with_the_number_of_updates(agents):
 
 
 def test_devices_share_agents_or_an_agents_batches(agents):
-    groups, settings = [agents[3]], disco57.get_settings()
+    groups, settings = [agents[3]], disco57.get_config()
     assert layouts(settings, groups, 2) == [Layout(1, (2,)), Layout(2, (4,))]
     alone, shared = Layout(1, (2,)), Layout(2, (4,))
     assert alone.seconds(DEVICE, groups, 0.1) == shared.seconds(DEVICE, groups, 0.1)

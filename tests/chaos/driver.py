@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from meta.discovery import Discovery
-from meta.state import DiscoveryState
+from meta.population import DiscoveryState
 from tests.chaos import environments
 
 NAN_AT = 3  # Meta-step.

@@ -8,7 +8,7 @@ import pathlib
 import jax
 import numpy as np
 
-from launch.support.setup import make_discovery
+from launch.support.settings import make_discovery
 from meta.discovery import Discovery
 from tests.chaos import environments
 from tests.chaos.bench import (

@@ -24,7 +24,7 @@ from meta.config import MetaConfig, PopulationConfig
     "settings",
     [
         DiscoverSettings(),
-        grid57_laptop.get_settings(),
+        grid57_laptop.get_config(),
         DiscoverSettings(
             suite="catch/5x5",
             agent=AgentConfig(network=NetworkConfig(torso=(), head=(3, 4))),
@@ -42,9 +42,9 @@ def test_round_trip(settings):
 
 @pytest.mark.parametrize("ablation", ablations.ABLATIONS)
 def test_each_ablation_leaves_out_one_part(ablation):
-    whole, without = ablations.get_settings(), ablations.get_settings(ablation)
-    assert dataclasses.replace(whole, probe=grid57_laptop.get_settings().probe) == (
-        grid57_laptop.get_settings()
+    whole, without = ablations.get_config(), ablations.get_config(ablation)
+    assert dataclasses.replace(whole, probe=grid57_laptop.get_config().probe) == (
+        grid57_laptop.get_config()
     )
     changed = [
         field.name
@@ -55,7 +55,7 @@ def test_each_ablation_leaves_out_one_part(ablation):
     assert changed == (
         ["suite"] if ablation in ablations.SUITES else expected.get(ablation, ["rule"])
     )
-    assert from_config(DiscoverSettings, ablations.get_config(ablation)) == without
+    assert from_config(DiscoverSettings, to_config(without)) == without
 
 
 def test_an_unknown_ablation_is_refused():

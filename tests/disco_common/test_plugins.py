@@ -96,7 +96,7 @@ def test_a_command_ends_by_it_in_a_sentence(package):
         "environment": ("launch.evaluate", "--suite=crash/4", workdir),
         "rule": ("launch.evaluate", "--rule=crash", "--suite=catch/5x5", workdir),
         "agent": ("launch.evaluate", "--agent=crash_agent", "--suite=catch/5x5", workdir),
-        "task": ("launch.smoke", "--suite=key/4"),
+        "task": ("launch.evaluate", "--suite=key/4", workdir),
         "traceback": ("launch.evaluate", "--suite=crash/4", workdir, "--verbosity=1"),
     }
     found = outcomes_of(cases, path=[str(package)])

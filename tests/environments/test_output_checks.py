@@ -8,13 +8,15 @@ import jax
 import numpy as np
 import pytest
 
+import disco
 import environments
 from agents.random_agent import RandomAgent
+from agents.rule_agent import AgentConfig, RuleAgent
 from environments import SimulatorError, output_checks
 from environments.names import with_arguments
 from environments.processes import SerialSimulators
 from environments.suites.gymnasium import Gymnasium, GymnasiumSimulator
-from launch.support.playing import play
+from evaluation import playing
 from tests.environments import habits
 from tests.environments.streams import LAST, dynamics_of, record
 from tests.launch.common import TINY, after_start, outcomes_of
@@ -158,8 +160,10 @@ def test_the_check_changes_no_episode():
 
 
 def test_an_agent_plays_where_an_observation_has_no_name():
-    outcome = play(environments.make(named("empty keys")), "untrained", 8, 2)
-    assert outcome["reward"] == 8.0
+    task = environments.make(named("empty keys"))
+    agent = RuleAgent.create(AgentConfig(), task.dynamics, disco.ActorCritic())
+    played = playing.play(agent, agent.init(jax.random.key(0)), task, 4, 2, seed=0)
+    assert played.reward.sum() == 8.0
 
 
 def test_commands_say_it_in_a_sentence(tmp_path):

@@ -14,7 +14,7 @@ _THINGS = (
     "jax:devices", "jax.numpy:zeros", "haiku:transform", "optax:adam", "rich:print", "pytest:main",
     "matplotlib.pyplot:show", "absl.app:run", "disco:zoo", "disco:Rule", "disco:save",
     "environments:suites", "environments:Environment", "environments.registry:PLUGINS",
-    "agents.registry:Algorithm", "launch.support.start:version", "launch.watch:main",
+    "agents.registry:Algorithm", "launch.support.commands:version", "launch.watch:main",
     "tests.fuzz.names:raising", "tests.fuzz.names:ending", "tests.fuzz.names:none", "no_module:x",
     "tests.fuzz:names", "__main__:main", "os:", ":x", "a..b:c", "..a:b",
 )  # fmt: skip
@@ -34,7 +34,6 @@ _FLAGS = {
     "--agent": ("", "dreamer/", "iris/", "muzero/no,", "no/"),
     "--config": ("", "no.py:", "grid57_laptop:"),
     "--config.": tuple(f"{field}=" for field in _FIELDS),
-    "--env_kwargs": ("", '{"x": ', '{"render_mode": ', '{"'),
     "--runs": ("", "no/"),
     "--run": ("", "no/runs/ppo/catch/seed_"),
     "--vary": ("", "config.seed=", "config.no=", "config."),
@@ -69,8 +68,7 @@ def hostile(rng: random.Random) -> tuple[str, str]:
         "number": rng.choice(_NUMBERS),
         "place": rng.choice(_PLACES),
     }[kind]
-    after = rng.choice(["", "}", '"}']) if flag == "--env_kwargs" else ""
-    return flag, before + value + after
+    return flag, before + value
 
 
 def read(flag: str, value: str, folder: pathlib.Path) -> str:
@@ -80,15 +78,14 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
     from disco_common.configuration import from_config
     from evaluation import contenders, loading
     from evaluation.evaluate import resolve
-    from launch.support import evaluation_flags, reports, sweeps
-    from launch.support.flag_parsing import listed_paths, parse_config
+    from launch import report
+    from launch.support import evaluation_flags, sweeps
+    from launch.support.command_flags import listed_paths, parse_config
     from launch.support.settings import DiscoverSettings
     from tests.evaluation.common import CONFIG
 
     if flag == "--suite":
-        made: Any = [task.name for task in resolve(evaluation_flags.suites_of(value, None))]
-    elif flag == "--env_kwargs":
-        made = [x.name for x in resolve(evaluation_flags.suites_of("gymnasium/CartPole-v1", value))]
+        made: Any = [task.name for task in resolve(evaluation_flags.listed(value))]
     elif flag == "--rule":
         rules = listed_paths([value])
         made = [x.name for x in contenders.make_contenders(rules, CONFIG)]
@@ -100,7 +97,7 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
         config = parse_config(["--config=grid57_laptop", f"--config.{value}"])
         made = from_config(DiscoverSettings, config)
     elif flag == "--runs":
-        made = reports.run(listed_paths([value]), str(folder / "report"), "title")
+        made = report.write(listed_paths([value]), str(folder / "report"), "title")
     elif flag == "--run":
         made = loading.load_agent(value)
     elif flag == "--vary":

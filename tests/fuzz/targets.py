@@ -1,9 +1,7 @@
 """What is damaged, who reads it, and what reading may come to."""
 
-import contextlib
 import dataclasses
 import hashlib
-import io
 import json
 import pathlib
 import random
@@ -121,7 +119,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
 
     run = folder / "discovery"
     run.mkdir()
-    settings = dataclasses.asdict(grid57_laptop.get_settings())
+    settings = dataclasses.asdict(grid57_laptop.get_config())
     (run / "config.json").write_text(json.dumps(settings))
     agents = {"task": ["catch/5x5"], "validation_reward": [0.5], "steps_since_reset": [100]}
     (run / "metrics.jsonl").write_text(
@@ -139,7 +137,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
 def _read_discovery(folder: pathlib.Path) -> Any:
     from disco_common.configuration import from_json
     from disco_common.json_lines import read_object
-    from launch.support import reports
+    from launch import report
     from launch.support.settings import DiscoverSettings
 
     run = folder / "discovery"
@@ -147,7 +145,7 @@ def _read_discovery(folder: pathlib.Path) -> Any:
         settings = from_json(DiscoverSettings, read_object(run / "config.json"))
     except ValueError as error:
         raise ValueError(f"{run}: {error}") from error
-    found = reports._discovery(run)
+    found = report._discovery(run)
     return [json.dumps(dataclasses.asdict(settings)), list(found.problems), str(found.metrics)]
 
 
@@ -231,8 +229,6 @@ def _write_files(folder: pathlib.Path) -> None:
     (folder / "levels.txt").write_text(FIRST)
     (folder / "config.py").write_text("from launch.configs.grid57_laptop import get_config\n")
     (folder / "tasks.json").write_text('[["catch/5x5", "grid57/00_dense_fixed"]]')
-    known = {"command": "launch.discover", "arguments": ["--config.seed=3"]}
-    (folder / "arguments.json").write_text(json.dumps(known))
     records.save_agent(folder, {"w": np.arange(6.0)})
 
 
@@ -242,22 +238,16 @@ def _read_files(folder: pathlib.Path) -> Any:
     from environments.suites.sokoban import levels
     from evaluation import tuned_settings
     from evaluation.scoring import references
-    from launch.support import exports, start
-    from launch.support.flag_parsing import parse_config
+    from launch.support import rules
+    from launch.support.command_flags import parse_config
     from training import records
 
-    arguments = []
-    with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.suppress(SystemExit):
-        arguments = start._known_arguments(folder, "launch.discover", imports=False)
-    if said.getvalue() and not arguments:
-        raise ValueError(said.getvalue().strip())
     return [
-        arguments,
         str(tuned_settings.read(folder / "tuned.json")),
         str(references.read(folder / "references.json")),
         _digest(levels.read(folder / "levels.txt")),
         str(parse_config([f"--config={folder / 'config.py'}"])),
-        exports._tasks(folder),
+        rules._tasks(folder),
         _digest(records.load_agent(folder, {"w": np.zeros(6)})),
     ]
 

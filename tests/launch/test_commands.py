@@ -1,6 +1,7 @@
 """What a command does with an error: a sentence and a status, or a traceback if it is ours."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -17,16 +18,15 @@ EXPECTED = {
         2,
         "tests.launch.failing: There is not enough memory on cpu (RESOURCE_EXHAUSTED: Out of memory"
         " while trying to allocate 3.50GiB). Shrink some of these, those first save most:"
-        " --config.agent.batch_size (4), --config.agent.network.torso ((8,)). Or use more",
+        " --config.meta.agents_at_once or --config.runs_at_once, --config.agent.batch_size,",
     ),
     "cpu": (2, "Out of memory allocating 192000000000 bytes). Shrink some of these"),
     "host": (2, "There is not enough memory on cpu (MemoryError). Shrink"),
     "job": (
         3,
         "1 of 2 jobs failed:\n  tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory\nOthers.\n"
-        "Shrink some of these, those first save most: --config.agent.batch_size (4), ",
+        "Shrink some of these, those first save most: --config.meta.agents_at_once or ",
     ),
-    "job on Ray": (3, "those first save most: --config.meta.agents_at_once (not set), "),
     "bug": (1, "Traceback"),
     "Ctrl-C": (130, "tests.launch.failing: stopped by Ctrl-C."),
 }
@@ -53,7 +53,15 @@ def test_compiled_programs_are_kept_in_the_users_cache(tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
     status, output = outcome(
-        start("launch.smoke", "--suite=catch/4x3", "--steps=20", **environment)
+        start(
+            "launch.evaluate",
+            "--suite=catch/4x3",
+            "--baselines=actor_critic",
+            "--config.seeds=1",
+            "--config.budget=256",
+            f"--workdir={tmp_path / 'run'}",
+            **environment,
+        )
     )
     assert status == 0, output
     assert list(tmp_path.glob("disco/xla-*/*-cache"))
@@ -79,3 +87,18 @@ def test_a_program_that_has_computed_keeps_its_devices(monkeypatch):
     commands.use_all_cores()
     assert jax.devices("cpu") == before
     assert "XLA_FLAGS" not in os.environ
+
+
+@pytest.mark.parametrize("command", [["launch.evaluate"], ["launch", "discover"]])
+def test_an_interrupt_within_the_imports_ends_a_command_with_a_line(tmp_path, command):
+    module, *rest = command
+    # A program that is started in the background ignores the signal, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = start(module, *rest, f"--workdir={tmp_path / 'run'}")
+    signal.signal(signal.SIGINT, before)
+    assert process.stderr is not None
+    first = process.stderr.readline()  # Before the imports.
+    process.send_signal(signal.SIGINT)
+    status, output = outcome(process)
+    name = ".".join(["launch", (rest or [module])[-1].removeprefix("launch.")])
+    assert (status, output) == (130, f"{name}: stopped by Ctrl-C.\n"), first

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import disco
 from disco_common.checkpoints import CheckpointError
 from launch.support.discoveries import discover
-from launch.support.exports import export
+from launch.support.rules import export
 from tests.launch.common import TINY, outcome, outcomes
 from tests.launch.discover_tiny import META_STEPS, get_settings
 from tests.launch.tiny_runs import (

@@ -12,8 +12,8 @@ import disco
 from disco_common.checkpoints import CheckpointError, Checkpoints
 from evaluation.rules import fingerprint
 from launch.support.discoveries import discover
-from launch.support.exports import export
-from launch.support.setup import make_rule
+from launch.support.rules import export
+from launch.support.settings import make_rule
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 
@@ -120,15 +120,12 @@ def test_the_rule_of_a_deleted_checkpoint_is_kept(tmp_path):
     assert fingerprint(disco.load(tmp_path / "again.npz")) == fingerprint(disco.load(rules[3]))
 
 
-@pytest.mark.parametrize("name", ["task_meta_steps", "lived"])
-def test_experience_on_each_task_is_read_from_checkpoints_of_older_code_too(
-    workdir, tmp_path, name
-):
+def test_experience_on_each_task_is_read_from_checkpoints(workdir, tmp_path):
     (workdir / "tasks.json").write_text(json.dumps([["minecraft/diamond"], ["a/1", "a/2"]]))
     rule, counts = make_rule(get_settings()), [np.array([3]), np.array([0, 5])]
     with contextlib.closing(Checkpoints(workdir / "checkpoints")) as checkpoints:
         counts = [count.astype(np.int32) for count in counts]
-        checkpoints.save(6, {"average": rule, name: counts, "other": np.zeros(3)})
+        checkpoints.save(6, {"average": rule, "task_meta_steps": counts, "other": np.zeros(3)})
     settings = get_settings()
     steps = settings.meta.num_updates * settings.agent.steps_per_update
     for meta_step in (None, 6):

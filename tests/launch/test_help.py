@@ -12,7 +12,7 @@ import pytest
 import disco
 from evaluation.studies.analysis import AnalysisConfig
 from evaluation.studies.evolution import EvolutionConfig
-from launch.support import start
+from launch.support import commands
 from tests.launch.common import REPOSITORY, outcomes_of
 
 COMMANDS = sorted(
@@ -67,10 +67,13 @@ def test_they_are_answered_without_the_imports_of_the_command(module, flag, said
     }
 
 
-def test_a_command_says_at_once_what_it_does(tmp_path: pathlib.Path, capsys):
-    arguments = ["-m", f"--workdir={tmp_path}", "--config.seed=1"]
-    start.begin("launch.discover", arguments)
+def test_a_command_says_at_once_what_it_does(tmp_path: pathlib.Path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["-m", f"--workdir={tmp_path}", "--config.seed=1"])
+    commands._say_what_begins("launch.discover")
     assert capsys.readouterr().err == f"discover {disco.__version__} begins in {tmp_path}.\n"
     (tmp_path / "config.json").touch()
-    start.begin("launch.discover", arguments)
+    commands._say_what_begins("launch.discover")
     assert f"goes on in {tmp_path}." in capsys.readouterr().err
+    sys.argv.append("--dry_run")
+    commands._say_what_begins("launch.discover")
+    assert not capsys.readouterr().err

@@ -13,7 +13,7 @@ from disco_common.plugins import PluginError
 from environments import registry
 from evaluation import contenders
 from evaluation.evaluate import resolve
-from launch.support.flag_parsing import listed_paths
+from launch.support.command_flags import listed_paths
 from tests.common import at_once
 from tests.disco.common import small_rule
 from tests.evaluation.common import CONFIG
@@ -215,7 +215,7 @@ def test_commands_end_in_a_sentence(tmp_path):
         "load": ("launch.evaluate", "--rule=disco:load", "--suite=catch/5x5", workdir),
         "agent": ("launch.evaluate", "--agent=os:system", "--suite=catch/5x5", workdir),
         "escape": ("launch.evaluate", "--rule=x\x1b[31m\n.npz", "--suite=catch/5x5", workdir),
-        "task": ("launch.smoke", "--suite=os:system"),
+        "task": ("launch.evaluate", "--suite=os:system", "--workdir=nowhere"),
         "discovery": ("launch.discover", "--config.suite=grid57,os:system", workdir),
         "start": ("launch.discover", "--config.rule.start=/dev/zero", workdir),
         "output": ("launch.report", f"--runs={tmp_path}", "--output=/dev/null/\x1b[31m\nx"),
@@ -241,4 +241,3 @@ def test_a_path_may_have_commas(tmp_path, monkeypatch):
     (tmp_path / "lr=1,2").mkdir()
     assert listed_paths(["a,b", " c "]) == ["a", "b", "c"]
     assert listed_paths(["lr=1,2", "x"]) == ["lr=1,2", "x"]
-    assert listed_paths(["'lr=1,2',x", '"y,z"']) == ["lr=1,2", "x", "y,z"]

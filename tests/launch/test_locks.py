@@ -14,8 +14,8 @@ import sys
 import psutil
 import pytest
 
-from launch.support import locks, processes, workdirs
-from launch.support.locks import WorkdirHeldError
+from launch.support import processes, workdirs
+from launch.support.workdirs import WorkdirHeldError
 from tests.launch.common import REPOSITORY, TINY, outcomes
 
 
@@ -197,8 +197,8 @@ def test_lock_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 def test_of_several_processes_the_first_holds_it_for_all(tmp_path, monkeypatch):
-    with locks.held(tmp_path):
+    with workdirs.locked(tmp_path):
         monkeypatch.setattr(processes, "is_first", lambda: False)
-        with locks.held(tmp_path):
+        with workdirs.locked(tmp_path):
             assert notes(tmp_path)
         assert (tmp_path / ".lock.json").exists()

@@ -16,7 +16,7 @@ def test_all_commands_are_listed(capsys):
     for command in ("discover", "evaluate", "export", "report", "tune", "watch"):
         assert f"python -m launch.{command} " in shown
     assert "Film the agent of a finished run." in shown
-    assert "launch.support.locks" not in shown
+    assert "launch.support.workdirs" not in shown
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.report import probe_scores
 from evaluation.scoring import references
-from launch.support import exports, locks, reports, start, workdirs
-from launch.support.flag_parsing import parse_config
+from launch import report
+from launch.support import rules, workdirs
+from launch.support.command_flags import parse_config
 from tests.common import at_once, misplaced
 from tests.evaluation.common import DISCOVERY, write_evaluation
 from training import records
@@ -50,16 +51,16 @@ class Settings:
 
 # Of each file: what reads it.
 READERS = {
-    "evaluation/manifest.json": lambda path: reports.run([str(path.parent)], f"{path}.html", ""),
-    "discovery/config.json": lambda path: reports.run([str(path.parent)], f"{path}.html", ""),
-    "discovery/metrics.jsonl": lambda path: reports.run([str(path.parent)], f"{path}.html", ""),
-    "discovery/tasks.json": lambda path: exports._tasks(path.parent),
+    "evaluation/manifest.json": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
+    "discovery/config.json": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
+    "discovery/metrics.jsonl": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
+    "discovery/tasks.json": lambda path: rules._tasks(path.parent),
     f"discovery/{probe_scores.FOLDER}/00000001/{probe_scores.SCORE}": lambda path: (
         probe_scores.read(path.parents[2])
     ),
     "settings/config.json": lambda path: workdirs.require_same_settings(path.parent, Settings()),
     "settings/sources.json": lambda path: workdirs.require_same_sources(path.parent, {}),
-    "settings/.lock": lambda path: locks.held(path.parent).__enter__(),
+    "settings/.lock": lambda path: workdirs.locked(path.parent).__enter__(),
     "tuned.json": tuned_settings.read,
     "workdir/tuned.json": lambda path: tuned_settings.find_tuned(
         "shipped", path.parent, EvaluationConfig(), [], []
@@ -92,20 +93,18 @@ def test_what_is_left_out_of_a_report_is_named(runs, tmp_path, kind):
     left_out = [misplaced(path, kind) for path in (first, folder / storage.REFERENCES)]
     for name in (storage.STRIP, "film.gif", "metrics.jsonl", "episodes.jsonl"):
         misplaced(first.parent / name, kind)
-    reports.run([str(folder)], str(tmp_path / "report"), "")
+    report.write([str(folder)], str(tmp_path / "report"), "")
     page = (tmp_path / "report" / "index.html").read_text()
     assert all(str(path) in page for path in left_out)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_notes_that_cannot_be_read_are_said(tmp_path, kind, caplog, capsys):
-    for name in (start.ARGUMENTS, workdirs.VERSION, ".lock.json"):
+def test_notes_that_cannot_be_read_are_said(tmp_path, kind, caplog):
+    for name in (workdirs.VERSION, ".lock.json"):
         misplaced(tmp_path / name, kind)
-    assert start._known_arguments(tmp_path, "launch.discover", imports=False) == []
-    assert f"{tmp_path / start.ARGUMENTS} is ignored: " in capsys.readouterr().err
     with workdirs.opened(tmp_path, Settings()):
         pass
-    assert f"{tmp_path / workdirs.VERSION} cannot be read" in caplog.text
+    assert f"was made by version (unknown: {tmp_path / workdirs.VERSION}" in caplog.text
     assert "unknown process (.lock.json is missing or damaged)" in caplog.text
 
 
@@ -124,11 +123,3 @@ def test_a_checkpoint_that_would_be_waited_for_is_passed_over(tmp_path, kind, op
     checkpoints.close()
     assert step == 1
     np.testing.assert_array_equal(state["w"], STATE["w"])
-
-
-def test_a_file_of_flags_is_not_waited_for(tmp_path, capsys):
-    path = misplaced(tmp_path / "flags", "pipe")
-    with pytest.raises(SystemExit) as ended:
-        start.begin("launch.discover", ["-m", f"--flagfile={path}", f"--workdir={tmp_path}"])
-    assert ended.value.code == 2
-    assert f"--flagfile: {path} is a pipe; expected a regular file." in capsys.readouterr().err

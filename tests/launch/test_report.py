@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from launch.support import exports, reports
+from launch import report
+from launch.support import rules
 from tests.evaluation.common import DISCOVERY, write_evaluation
 
 
@@ -18,15 +19,15 @@ def evaluation(tmp_path_factory):
 
 def test_nothing_to_report(tmp_path):
     with pytest.raises(ValueError, match="--runs is empty; expected workdirs"):
-        reports.run([], str(tmp_path / "report"), "")
+        report.write([], str(tmp_path / "report"), "")
     with pytest.raises(ValueError, match="nowhere' is not a folder; expected a workdir"):
-        reports.run([str(tmp_path / "nowhere")], str(tmp_path / "report"), "")
+        report.write([str(tmp_path / "nowhere")], str(tmp_path / "report"), "")
     assert not (tmp_path / "report").exists()
 
 
 def test_a_folder_that_is_no_workdir(tmp_path):
     with pytest.raises(ValueError, match=r"is not the folder of an evaluation: manifest\.json"):
-        reports.run([str(tmp_path)], str(tmp_path / "report"), "")
+        report.write([str(tmp_path)], str(tmp_path / "report"), "")
 
 
 def test_an_evaluation_without_a_finished_run(evaluation, tmp_path):
@@ -34,7 +35,7 @@ def test_an_evaluation_without_a_finished_run(evaluation, tmp_path):
     shutil.copytree(evaluation, folder)
     shutil.rmtree(folder / "runs")
     with pytest.raises(ValueError, match="none has no finished run; expected at least one"):
-        reports.run([str(folder)], str(tmp_path / "report"), "")
+        report.write([str(folder)], str(tmp_path / "report"), "")
 
 
 def test_an_evaluation_whose_runs_are_all_damaged(evaluation, tmp_path):
@@ -43,7 +44,7 @@ def test_an_evaluation_whose_runs_are_all_damaged(evaluation, tmp_path):
     for path in folder.rglob("result.json"):
         path.write_text("{")
     with pytest.raises(ValueError, match=r"no finished run that can be read: .*is damaged"):
-        reports.run([str(folder)], str(tmp_path / "report"), "")
+        report.write([str(folder)], str(tmp_path / "report"), "")
 
 
 def test_the_same_folder_twice_counts_once_and_a_discovery_stands_beside(evaluation, tmp_path):
@@ -53,7 +54,7 @@ def test_the_same_folder_twice_counts_once_and_a_discovery_stands_beside(evaluat
     (discovery / "config.json").write_text(json.dumps(config))
     (discovery / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     runs = [str(evaluation), str(discovery), str(evaluation)]
-    files = reports.run(runs, str(tmp_path / "report"), "Both")
+    files = report.write(runs, str(tmp_path / "report"), "Both")
     text = (tmp_path / "report" / "index.html").read_text()
     assert "Discovery: mine" in text
     assert "the first counts" not in text
@@ -70,7 +71,7 @@ def _discovery(folder, *lines: str) -> None:
 def test_damaged_lines_of_a_discovery_are_named_in_the_report(tmp_path, damaged):
     good = [json.dumps(x) for x in DISCOVERY.metrics]
     _discovery(tmp_path / "mine", good[0], damaged, good[1], good[2][:40])
-    reports.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
+    report.write([str(tmp_path / "mine")], str(tmp_path / "report"), "")
     text = (tmp_path / "report" / "index.html").read_text()
     assert "2 lines of metrics.jsonl are left out." in text
     for line in (2, 4):
@@ -82,22 +83,22 @@ def test_a_discovery_all_of_whose_lines_are_damaged(tmp_path):
     _discovery(tmp_path / "mine", "{}")
     message = r"has no report that can be read: Line 1 of .* is damaged: .*; expected at least one"
     with pytest.raises(ValueError, match=message):
-        reports.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
+        report.write([str(tmp_path / "mine")], str(tmp_path / "report"), "")
 
 
 def test_a_discovery_whose_config_is_damaged(tmp_path):
     _discovery(tmp_path / "mine", *map(json.dumps, DISCOVERY.metrics))
     (tmp_path / "mine" / "config.json").write_text("[]")
     with pytest.raises(ValueError, match=r"config\.json is damaged: it has a list; exp"):
-        reports.run([str(tmp_path / "mine")], str(tmp_path / "report"), "")
+        report.write([str(tmp_path / "mine")], str(tmp_path / "report"), "")
 
 
 def test_a_discovery_without_a_report(tmp_path):
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ValueError, match=r"metrics\.jsonl has no report; expected at least one"):
-        reports.run([str(tmp_path)], str(tmp_path / "report"), "")
+        report.write([str(tmp_path)], str(tmp_path / "report"), "")
 
 
 def test_a_card_needs_evaluations(tmp_path):
     with pytest.raises(ValueError, match="is not the workdir of a discovery run"):
-        exports.export(str(tmp_path), str(tmp_path / "rule.npz"), evaluations=[str(tmp_path)])
+        rules.export(str(tmp_path), str(tmp_path / "rule.npz"), evaluations=[str(tmp_path)])

@@ -12,7 +12,7 @@ import disco
 import environments
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import evaluate
-from launch.support.score_tables import print_evaluation
+from launch.support.display import print_evaluation
 from tests.environments.suites.test_sokoban import FIRST
 from tests.evaluation.common import CONFIG, write_runs
 

@@ -1,4 +1,4 @@
-"""Commands and configs for the suites: smoke runs, presets, and what is refused."""
+"""Commands and configs for the suites: presets, and what is refused."""
 
 import dataclasses
 
@@ -6,38 +6,42 @@ import numpy as np
 import pytest
 
 import environments
-from disco_common.configuration import from_config
+from agents.random_agent import RandomAgent
+from disco_common.configuration import from_config, to_config
 from environments import registry
+from evaluation import playing
 from evaluation.published import published_tables
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
+from launch.support import evaluation_flags
 from launch.support.evaluation_flags import listed
-from launch.support.playing import play
-from launch.support.settings import DiscoverSettings
-from launch.support.setup import make_discovery, make_family_agents, make_rule
-from meta.task_assignment import initial_tasks
+from launch.support.settings import DiscoverSettings, make_discovery, make_rule
+from meta.population import initial_tasks
 
 
-@pytest.mark.parametrize("agent", ["random", "untrained"])
-@pytest.mark.parametrize("name", ["bsuite/catch/0", "catch/5x5"])
-def test_smoke_plays_and_counts(name, agent):
-    outcome = play(environments.make(name), agent, num_steps=100, num_environments=4)
-    # Of 25 steps in each: Catch's episodes have 9 here and 4 there, and one leads to the next.
-    assert outcome["episodes"] == {"bsuite/catch/0": 8, "catch/5x5": 20}[name]
-    assert outcome["length"] == {"bsuite/catch/0": 9.0, "catch/5x5": 4.0}[name]
-    assert -1.0 <= outcome["return"] <= 1.0
-    assert outcome["reward"] == pytest.approx(outcome["return"] * outcome["episodes"])
-
-
-def test_smoke_plays_continuous_actions_at_random():
+def test_continuous_actions_are_played_at_random():
     task = environments.make("control_proprio/cartpole_swingup")
-    outcome = play(task, "random", num_steps=1_000, num_environments=2)
-    assert outcome["length"] == 500.0
-    assert outcome["return"] > 0.0
+    played = playing.play(RandomAgent(task.dynamics, 2), (), task, 500, 2, seed=0)
+    assert played.last[-1].all()
+    assert played.last.sum() == 2
+    assert played.reward.sum() > 0.0
+
+
+@pytest.mark.parametrize(
+    ("suite", "family"),
+    [
+        ("catch/5x5", "catch"),
+        ("gymnasium/CartPole-v1", "gymnasium"),
+        ("gymnasium/CarRacing-v3?continuous=False", "images"),
+    ],
+)
+def test_the_default_settings_follow_the_observations(suite, family):
+    assert evaluation_flags._settings_for(suite) == family
+    assert bool(evaluate.get_config(family).agent.network.channels) is (family == "images")
 
 
 def test_the_papers_numbers_of_discovery():
-    settings = disco57.get_settings()
-    assert from_config(DiscoverSettings, disco57.get_config()) == settings
+    settings = disco57.get_config()
+    assert from_config(DiscoverSettings, to_config(settings)) == settings
     assert len(registry.members_of(settings.suite)) == 57
     assert settings.population.size == 128
     agent = settings.agent
@@ -47,10 +51,10 @@ def test_the_papers_numbers_of_discovery():
     assert settings.meta.validation_from_training
     assert settings.population.keeps_tasks
     assert not settings.value_function.learns_from_batches
-    larger = disco103.get_settings()
+    larger = disco103.get_config()
     members = [name for suite in larger.suite.split(",") for name in registry.members_of(suite)]
     assert 2 * len(members) == larger.population.size == 206
-    agents = make_family_agents(larger)
+    agents = larger.family_agents
     assert agents["dmlab"].network.memory == 256
     assert agents["dmlab"].frame_stack == 1
     assert agents["dmlab"].unroll_length == agent.unroll_length
@@ -58,7 +62,7 @@ def test_the_papers_numbers_of_discovery():
 
 def test_the_initial_rule_of_disco57_is_drawn_as_the_releases():
     """Truncated normal: of standard deviation 0.3, or of 1 over the root of a layer's inputs."""
-    layers = make_rule(disco57.get_settings()).parameters
+    layers = make_rule(disco57.get_config()).parameters
     assert all(np.all(layer["b"] == 0.0) for layer in layers.values())
     for name, stddev in {"policy_target_1": 0.3, "y_target": 0.3, "lifetime_gate": 1.0}.items():
         weights = layers[f"trajectory/{name}"]["w"]
@@ -69,9 +73,9 @@ def test_the_initial_rule_of_disco57_is_drawn_as_the_releases():
 
 def test_lifetimes_are_the_papers_frames_in_every_suite():
     settings = dataclasses.replace(
-        disco103.get_settings(),
+        disco103.get_config(),
         suite="atari/Pong,catch/5x5",
-        population=dataclasses.replace(disco103.get_settings().population, size=2),
+        population=dataclasses.replace(disco103.get_config().population, size=2),
     )
     frames = np.array([200, 100, 50, 20]) * 1_000_000
     for group, per_action in zip(make_discovery(settings).groups, (4, 1), strict=True):
@@ -81,7 +85,7 @@ def test_lifetimes_are_the_papers_frames_in_every_suite():
 
 
 def test_the_population_of_disco57_goes_through_the_games_in_order():
-    discovery = make_discovery(disco57.get_settings())
+    discovery = make_discovery(disco57.get_config())
     (group,) = discovery.groups
     assert group.names[:3] == ("atari/Alien", "atari/Amidar", "atari/Assault")
     assert list(group.names) == sorted(group.names)
@@ -91,7 +95,7 @@ def test_the_population_of_disco57_goes_through_the_games_in_order():
 
 def test_a_mixed_population_has_a_group_for_each_kind_of_environment():
     try:
-        discovery = make_discovery(mixed_laptop.get_settings())
+        discovery = make_discovery(mixed_laptop.get_config())
     except environments.MissingPackageError as error:
         pytest.skip(str(error))
     assert [group.names for group in discovery.groups] == [
@@ -104,16 +108,16 @@ def test_a_mixed_population_has_a_group_for_each_kind_of_environment():
 
 @pytest.mark.parametrize("entry", ["dmlab", "dmlab:", "dmlab: width=3", "dmlab: memory=big"])
 def test_malformed_families(entry):
-    settings = dataclasses.replace(disco57.get_settings(), families=(entry,))
+    settings = dataclasses.replace(disco57.get_config(), families=(entry,))
     with pytest.raises(ValueError, match=r"families has .*expected a family, a colon"):
-        make_family_agents(settings)
+        assert settings.family_agents
 
 
 @pytest.mark.parametrize(
     "name", ["atari", "crafter", "dmlab_test", "nethack", "procgen", "sokoban"]
 )
 def test_presets_of_the_paper(name):
-    config = evaluate_paper.get_settings(name)
+    config = evaluate_paper.get_config(name)
     agent = config.agent
     fresh = agent.batch_size - agent.num_replayed
     assert fresh == agent.num_environments >= 1
@@ -133,7 +137,7 @@ def test_budgets_are_those_of_the_scores_that_are_printed_beside(suite):
         if score.agent == "Disco57" and registry.family_of(score.task) == family
     }
     frames = environments.protocol(suite).frames_per_action
-    assert evaluate_paper.get_settings(family).budget * frames in budgets
+    assert evaluate_paper.get_config(family).budget * frames in budgets
 
 
 def test_a_preset_that_the_paper_has_not():
@@ -157,8 +161,8 @@ def test_settings_follow_the_suite():
         assert registry.family_of(suite) == suite == registry.members_of(suite)[0].split("/")[0]
     assert registry.family_of("gymnax/CartPole-v1") == "gymnax"
     assert registry.family_of("no_such_suite") == "no_such_suite"
-    assert evaluate.get_settings("crafter").agent.frame_stack == 4
-    assert evaluate.get_settings("gymnax") == evaluate.get_settings()
+    assert evaluate.get_config("crafter").agent.frame_stack == 4
+    assert evaluate.get_config("gymnax") == evaluate.get_config()
 
 
 def test_names_are_listed_by_commas_outside_of_brackets():

@@ -12,12 +12,9 @@ from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
 from environments.errors import MissingPackageError
 from evaluation import storage
-from evaluation.contenders import make_contenders
-from evaluation.report.manifest import write_manifest
+from evaluation.evaluate import Execution
 from launch.support import tracking
-from launch.support.return_curves import ReturnCurves
-from launch.support.tracking import MetricsLog, Tracking
-from tests.evaluation.common import CONFIG, TASKS
+from launch.support.tracking import Trackers, Tracking
 from tests.launch import wandb_files
 from tests.launch.common import REPOSITORY, outcome, start
 from training.records import EpisodeSums, Records
@@ -59,33 +56,26 @@ def shown(folder) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def hyper_parameters(folder) -> tuple[list[str], dict[str, object]]:
-    """The tags of results, and the hyper-parameters, of TensorBoard's table."""
+def hyper_parameters(folder) -> dict[str, object]:
+    """The hyper-parameters of TensorBoard's table."""
     events = EventAccumulator(str(folder))
     events.Reload()
-    experiment, session = (
-        metadata.parse_experiment_plugin_data(
-            events.SummaryMetadata(metadata.EXPERIMENT_TAG).plugin_data.content
-        ),
-        metadata.parse_session_start_info_plugin_data(
-            events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
-        ),
+    session = metadata.parse_session_start_info_plugin_data(
+        events.SummaryMetadata(metadata.SESSION_START_INFO_TAG).plugin_data.content
     )
     assert isinstance(session, plugin_data_pb2.SessionStartInfo)  # pyright: ignore
-    values = {
+    return {
         name: getattr(x, x.WhichOneof("kind"))
         for name, x in session.hparams.items()  # pyright: ignore
     }
-    return [info.name.tag for info in experiment.metric_infos], values
 
 
 def log(folder, first: int, last: int, resume_at: int = 0, where: Tracking = Tracking()) -> None:
     settings = {"seed": 3, "agent": {"learning_rate": 0.5, "torso": (8, 8)}, "masks": True}
-    with MetricsLog(folder, where, settings) as metrics:
-        metrics.continue_from(resume_at)
+    with Trackers(where, folder, settings, "meta_step", resume_at) as trackers:
         for step in range(first, last + 1):
-            metrics.write(step, METRICS | {"meta_step": step})
-        metrics.show(last, {tracking.PROBE: 0.5, "probe/lake": 0.25})
+            trackers.log(step, tracking.by_tag(METRICS | {"meta_step": step}))
+        trackers.log(last, {tracking.PROBE: 0.5, "probe/lake": 0.25})
 
 
 # Discoveries.
@@ -106,9 +96,7 @@ def test_tensorboard_shows_groups_and_drops_what_is_made_again(tmp_path):
 
 def test_tensorboard_compares_hyper_parameters(tmp_path):
     log(tmp_path, 1, 1)
-    results, values = hyper_parameters(tmp_path / "tensorboard")
-    assert results == ["score/fresh_agents", "score/validation_reward", "meta/loss"]
-    assert values == {
+    assert hyper_parameters(tmp_path / "tensorboard") == {
         "seed": 3.0,
         "agent.learning_rate": 0.5,
         "agent.torso": "(8, 8)",
@@ -116,18 +104,18 @@ def test_tensorboard_compares_hyper_parameters(tmp_path):
     }
 
 
-def test_without_trackers_there_are_only_lines(tmp_path):
+def test_without_trackers_nothing_is_written(tmp_path):
     log(tmp_path, 1, 2, where=Tracking(tensorboard=False))
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_is_refused_by_its_folder(tmp_path):
+    (tmp_path / "tensorboard").touch()
+    with pytest.raises(OSError, match=f"Cannot write metrics in {tmp_path}: .*File exists"):
+        log(tmp_path, 1, 1)
 
 
 # Evaluations.
-
-
-def make_evaluation(folder) -> None:
-    """A manifest, as an evaluation has it that is about to make its runs."""
-    contenders = make_contenders((), CONFIG)
-    write_manifest(folder, CONFIG, TASKS, contenders, {})
 
 
 def add_returns(folder, task: str, steps, seed: int = 0, contender: str = "actor_critic") -> None:
@@ -141,65 +129,25 @@ def curve(*steps: int) -> list[tuple[int, float]]:
     return [(step, step / 8) for step in steps]
 
 
-def test_returns_are_shown_while_runs_are_made(tmp_path):
-    make_evaluation(tmp_path)
-    own = tmp_path / "tensorboard/actor_critic/seed_0"
-    curves = ReturnCurves(tmp_path, Tracking())
-    add_returns(tmp_path, "catch/5x5", [100, 200])
-    add_returns(tmp_path, "catch/8x8", [100], seed=1)
-    curves.read_if_due()
-    assert shown(own) == {"return/catch/5x5": curve(100, 200)}
-    assert shown(own.with_name("seed_1")) == {"return/catch/8x8": curve(100)}
-    with (storage.run_path(tmp_path, "actor_critic", "catch/5x5", 0) / "metrics.jsonl").open(
-        "a"
-    ) as file:
-        file.write('{"episode_return": 1.0, "environment_st')  # Still being written.
-    curves.read()
-    assert shown(own) == {"return/catch/5x5": curve(100, 200)}
-    curves.close()
-
-
-def test_a_continued_evaluation_shows_nothing_twice(tmp_path):
-    make_evaluation(tmp_path)
-    own = tmp_path / "tensorboard/actor_critic/seed_0"
-    add_returns(tmp_path, "catch/5x5", [100, 200, 300])
-    for further in ([], [400], []):
-        # From its last checkpoint.
+def test_returns_are_shown_while_runs_are_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(tracking, "_SECONDS_BETWEEN_READS", 0.0)
+    tags = [f"return/catch_5x5/{x}" for x in ("actor_critic/seed_0", "random/seed_1")]
+    how = tracking.tracked(Execution(), tmp_path, Tracking(), {"budget": 400})
+    for further in ([], [400]):  # It is continued, from its last checkpoint.
         Records(storage.run_path(tmp_path, "actor_critic", "catch/5x5", 0)).keep(200)
-        curves = ReturnCurves(tmp_path, Tracking())
-        curves.read()
-        add_returns(tmp_path, "catch/5x5", [300, *further])
-        curves.read()
-        curves.close()
-    assert shown(own) == {"return/catch/5x5": curve(100, 200, 300, 400)}
-    results, values = hyper_parameters(own)
-    assert results == ["return/catch/5x5", "return/catch/8x8"]
-    assert (values["contender"], values["settings.agent.learning_rate"]) == ("actor_critic", 3e-3)
-
-
-@pytest.mark.parametrize("step", ["[]", "1e999", "9" * 400])
-def test_damaged_notes_of_what_was_shown_are_ignored(tmp_path, step):
-    make_evaluation(tmp_path)
-    own = tmp_path / "tensorboard/random/seed_0"
-    own.mkdir(parents=True)
-    (own / "logged.json").write_text(f'{{"catch/5x5": {step}}}')
-    add_returns(tmp_path, "catch/5x5", [200], contender="random")
-    curves = ReturnCurves(tmp_path, Tracking())
-    curves.read()
-    curves.close()
-    assert shown(own) == {"return/catch/5x5": curve(200)}
-
-
-def test_intervals_without_episodes_have_no_point(tmp_path):
-    make_evaluation(tmp_path)
-    own = tmp_path / "tensorboard/random/seed_0"
-    run = storage.run_path(tmp_path, "random", "catch/5x5", 0)
-    Records(run).add_metrics(100, {"episodes": 0.0, "episode_return": None})
-    add_returns(tmp_path, "catch/5x5", [200], contender="random")
-    curves = ReturnCurves(tmp_path, Tracking())
-    curves.read()
-    curves.close()
-    assert shown(own) == {"return/catch/5x5": curve(200)}
+        with how.open_progress("evaluate", 400) as progress:
+            assert progress is not None
+            progress.start(0)
+            add_returns(tmp_path, "catch/5x5", [100, 200] if not further else [300, *further])
+            add_returns(tmp_path, "catch/5x5", [100], seed=1, contender="random")
+            progress.update(100, {})
+            assert shown(tmp_path / "tensorboard")[tags[0]][:2] == curve(100, 200)
+            path = storage.run_path(tmp_path, "random", "catch/5x5", 1) / "metrics.jsonl"
+            with path.open("a") as file:  # Without a return; still being written.
+                file.write('{"episodes": 0.0, "environment_steps": 300}\n{"environment_st')
+    found = shown(tmp_path / "tensorboard")
+    assert found == {tags[0]: curve(100, 200, 300, 400), tags[1]: curve(100)}
+    assert hyper_parameters(tmp_path / "tensorboard") == {"budget": 400.0}
 
 
 # Weights & Biases, offline and in processes of their own: it starts others.
@@ -239,8 +187,8 @@ def test_a_continued_discovery_continues_its_run_of_wandb(tmp_path):
     assert first.id == second.id == (tmp_path / "wandb/runs/id.txt").read_text().strip()
     assert (first.project, first.name, first.group) == ("rules", tmp_path.name, "")
     assert first.config["agent"] == {"learning_rate": 0.5, "torso": [8, 8]}
-    assert [row["_step"] for row in first.rows] == [1, 2, 3]
-    assert [row["_step"] for row in second.rows] == [3, 4, 5]
+    assert [row["meta_step"] for row in first.rows] == [1, 2, 3, 3]
+    assert [row["meta_step"] for row in second.rows] == [3, 4, 5, 5]
     assert {name: first.rows[0][name] for name in TAGS} == TAGS
     assert second.rows[-1]["probe/lake"] == 0.25
 
@@ -266,7 +214,7 @@ except ValueError as error:
 
 @needs_wandb
 @pytest.mark.slow
-def test_an_evaluation_is_a_group_of_runs_of_wandb(tmp_path):
+def test_an_evaluation_is_a_run_of_wandb(tmp_path):
     """With the command itself, which is then started again with more to make."""
     command = (
         *("launch.evaluate", "--suite=catch/4x3", "--config.budget=1024", "--config.seeds=1"),
@@ -277,20 +225,17 @@ def test_an_evaluation_is_a_group_of_runs_of_wandb(tmp_path):
     assert status == 0, output
     assert f"`wandb sync` sends what is in {tmp_path / 'mine/wandb'}" in output.replace("\n", "")
     assert not (tmp_path / "mine/tensorboard").exists()
-    runs = {run.name: run for run in wandb_files.read(tmp_path / "mine")}
-    assert set(runs) == {"random, seed 0", "actor_critic, seed 0"}
-    run = runs["actor_critic, seed 0"]
-    assert (run.project, run.group) == ("rules", "mine")
-    assert run.config["contender"] == "actor_critic"
+    (run,) = wandb_files.read(tmp_path / "mine")
+    assert (run.project, run.name, run.config["budget"]) == ("rules", "mine", 1024)
     lines = Records(tmp_path / "mine/runs/actor_critic/catch_4x3/seed_0").metrics()
+    tag = "return/catch_4x3/actor_critic/seed_0"
     expected = [(x["environment_steps"], x["episode_return"]) for x in lines]
-    assert [(x["environment_steps"], x["return/catch/4x3"]) for x in run.rows] == expected
+    assert [(x["environment_steps"], x[tag]) for x in run.rows if tag in x] == expected
     (tmp_path / "mine/runs/actor_critic/catch_4x3/seed_0/result.json").unlink()
     status, output = outcome(start(*command, **OFFLINE))
     assert status == 0, output
-    *_, again = [x for x in wandb_files.read(tmp_path / "mine") if x.name == run.name]
+    *_, again = wandb_files.read(tmp_path / "mine")
     assert again.id == run.id
-    assert again.rows == []  # It made the same returns again.
 
 
 def test_without_wandb_a_sentence_says_how_to_install_it(monkeypatch):

@@ -7,10 +7,10 @@ import subprocess
 import time
 
 from disco_common.checkpoints import Checkpoints
-from launch.support.setup import make_discovery
+from launch.support.settings import make_discovery
 from meta.discovery import Discovery
+from meta.population import DiscoveryState
 from meta.run import restore
-from meta.state import DiscoveryState
 from tests.launch.common import TINY, start
 from tests.launch.discover_tiny import META_STEPS, get_settings
 

@@ -8,9 +8,9 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
-from meta.config import MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.discovery import Discovery
-from meta.objective import ObjectiveConfig
+from meta.run import Observer, RunMetrics
 from meta.value_function import ValueFunctionConfig
 from tests.disco.common import parameters_of
 
@@ -58,17 +58,24 @@ def small_discovery(
     tasks = suite
     if isinstance(tasks, str):
         tasks = tuple(environments.make(name) for name in tasks.split(","))
-    return Discovery(
-        tasks,
-        small_rule(),
-        AGENT,
-        ValueFunctionConfig(hidden=(8,)),
-        ObjectiveConfig(),
-        population,
-        dataclasses.replace(
+    config = DiscoveryConfig(
+        agent=AGENT,
+        value_function=ValueFunctionConfig(hidden=(8,)),
+        population=population,
+        meta=dataclasses.replace(
             MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
             **meta,
         ),
         seed=seed,
-        mesh=mesh,
     )
+    return Discovery(config, tasks, small_rule(), mesh)
+
+
+class Reporting(Observer):
+    """Keeps the reports of a run."""
+
+    def __init__(self, reports: list[RunMetrics]):
+        self._reports = reports
+
+    def on_report(self, metrics: RunMetrics) -> None:
+        self._reports.append(metrics)

@@ -16,12 +16,11 @@ from jax.flatten_util import ravel_pytree
 
 import environments
 from disco_common.checkpoints import Checkpoints
-from meta import seeds
 from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
+from meta.population import DiscoveryState
 from meta.run import run, summarize
-from meta.state import DiscoveryState
-from tests.meta.common import STEPS, small_discovery
+from tests.meta.common import STEPS, Reporting, small_discovery
 
 # Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
 POPULATION = PopulationConfig(size=4, lifetimes=(4 * STEPS, 2 * STEPS), first_reset_after=2 * STEPS)
@@ -75,7 +74,7 @@ def test_does_not_recompile_and_reports_finite_numbers(discovery, tmp_path):
             checkpoints=checkpoints,
             checkpoint_interval=4,
             log_interval=1,
-            on_report=reports.append,
+            observer=Reporting(reports),
         )
         checkpoints.close()
 
@@ -218,28 +217,6 @@ def test_same_seed_same_result_and_other_seed_other_result(discovery, history):
     assert not np.array_equal(parameters(other)[-1], parameters(history[0][0])[-1])
     budgets = [group.lifetime.budget for group in other.groups]
     assert not np.array_equal(budgets, [group.lifetime.budget for group in history[0][0].groups])
-
-
-@pytest.mark.thorough
-def test_several_seeds_at_once_do_what_each_does_alone(discovery, history):
-    # Resets included: agents of the first generation end after two to six meta-steps.
-    states, metrics = history
-    found, last = [], []
-    rules = [states[0].rule] * 2
-    for average, made in seeds.discover(
-        discovery, (5, discovery.config.seed), rules, 6, lambda _, x: last.append(x)
-    ):
-        found.append((flat(average), made))
-    (other, _), (average, made) = found
-    change = flat(states[6].average) - flat(states[0].average)
-    # Adam divides by small numbers, so that a few meta-parameters differ by more than rounding.
-    assert np.mean(np.abs(average - flat(states[6].average))) < 1e-3 * np.mean(np.abs(change))
-    assert np.mean(np.abs(other - average)) > 0.1 * np.mean(np.abs(change))
-    np.testing.assert_equal(made, list(states[6].task_meta_steps))
-    for own, reference in zip(last[5], metrics[5], strict=True):
-        for name in ("reset", "task", "steps_since_reset"):
-            np.testing.assert_array_equal(own[name][1], reference[name])
-    assert sum(x["reset"].sum() for step in metrics[:6] for x in step) > 0
 
 
 def test_a_non_finite_meta_gradient_is_masked_out_and_its_agent_reset(discovery, history):

@@ -15,14 +15,13 @@ from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import Checkpoints
 from environments import SimulatorError, output_checks
 from environments.processes import SerialSimulators
-from meta.config import MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.discovery import Discovery
-from meta.host_agent import HostAgent
-from meta.objective import ObjectiveConfig
+from meta.host_agents import HostAgent
 from meta.run import restore, run
 from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
-from tests.meta.common import AGENT, NUM_UPDATES, STEPS, small_rule
+from tests.meta.common import AGENT, NUM_UPDATES, STEPS, Reporting, small_rule
 from training import collection, memory_budget
 from training.device_clock import DeviceClock
 
@@ -41,21 +40,18 @@ def make(
     size: int = 4,
     **meta: Any,
 ) -> Discovery:
-    return Discovery(
-        tasks,
-        small_rule(),
-        agent,
-        ValueFunctionConfig(hidden=(8,)),
-        ObjectiveConfig(),
-        PopulationConfig(
+    config = DiscoveryConfig(
+        agent=agent,
+        value_function=ValueFunctionConfig(hidden=(8,)),
+        population=PopulationConfig(
             size=size, lifetimes=(lifetime * STEPS,), first_reset_after=lifetime * STEPS
         ),
-        dataclasses.replace(
+        meta=dataclasses.replace(
             MetaConfig(num_updates=NUM_UPDATES, validation_trajectories=2, validation_length=6),
             **meta,
         ),
-        seed=0,
     )
+    return Discovery(config, tasks, small_rule())
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +73,7 @@ def outcome(tmp_path_factory):
         checkpoints=checkpoints,
         checkpoint_interval=7,
         log_interval=1,
-        on_report=reports.append,
+        observer=Reporting(reports),
     )
     jax.monitoring.unregister_event_duration_listener(count)
     checkpoints.close()

@@ -12,7 +12,7 @@ import environments
 from agents.networks import Network
 from agents.rule_agent import LearnerState, RuleAgent
 from meta import inner_loop
-from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig, PopulationConfig
 from meta.groups import Group
 from meta.meta_step import meta_gradient
 from meta.objective import (
@@ -287,7 +287,7 @@ def test_illegal_actions_leave_the_meta_gradient_finite():
         padded_indices=np.arange(1),
         population=PopulationConfig(),
     )
-    config = DiscoveryConfig(MetaConfig(), ObjectiveConfig(), PopulationConfig(), 0)
+    config = DiscoveryConfig()
     _, residuals = run_inner_loop(experience, rule)
     gradient, metrics, _ = meta_gradient(
         config,

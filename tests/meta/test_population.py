@@ -7,8 +7,8 @@ import pytest
 
 from launch.configs import grid57_laptop
 from meta.config import PopulationConfig
-from meta.population import draw_budget
-from meta.task_assignment import group_sizes, initial_tasks, reassign_tasks
+from meta.groups import group_sizes
+from meta.population import draw_budget, initial_tasks, reassign_tasks
 
 LIFETIMES = (200, 100, 50, 20)
 DRAWS = 20_000
@@ -38,7 +38,7 @@ def test_first_generation_ends_staggered_and_not_before_the_first_reset():
 
 def test_make_discover_has_agents_of_the_age_at_which_scores_are_taken():
     """An evaluation takes a fifth of its updates to score; at least an eighth are as old here."""
-    settings = grid57_laptop.get_settings()
+    settings = grid57_laptop.get_config()
     first, later = (budgets(settings.population, resets) for resets in (0, 1))
     scored_from = 0.8 * settings.probe.budget
     age, budget, share = np.zeros(DRAWS), first, 0.0

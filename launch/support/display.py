@@ -1,31 +1,35 @@
-"""Progress of a long command: a bar on a terminal, and regular lines elsewhere."""
+"""What commands show on the terminal: progress, and tables of results."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.progress import Progress as RichProgress
+from rich.table import Table
+from rich.text import Text
 
 from disco_common.terminal import console, printable
+from evaluation.report.evaluation_files import WrittenEvaluation
+from evaluation.report.score_table import ScoreTable
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-class Progress:
-    """A display of the progress of a command, with some numbers (`evaluation.executors`)."""
+class ProgressBar:
+    """The progress of a command (`evaluation.executors`): a bar, or lines elsewhere."""
 
     def __init__(self, name: str, total: int):
         """Prepare the display of the work `name`, of `total` units."""
         self._name = printable(name)
         self._total = total
         self._console = console()
-        self._bar = RichProgress(
+        self._bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
@@ -38,7 +42,7 @@ class Progress:
         self._task = self._bar.add_task(self._name, total=total, numbers="compiling")
         self._last_line = 0.0
 
-    def __enter__(self) -> "Progress":
+    def __enter__(self) -> "ProgressBar":
         self._bar.start()
         return self
 
@@ -52,13 +56,7 @@ class Progress:
             print(f"{self._name}: {completed}/{self._total}, compiling", flush=True)
 
     def update(self, completed: int, numbers: Mapping[str, float | None], doing: str = "") -> None:
-        """Show the number of completed units, and numbers with it.
-
-        Args:
-          completed: number of units.
-          numbers: by name; None if unknown, which are not shown.
-          doing: description of the current work.
-        """
+        """Show the number of completed units and the numbers that are known, while `doing` it."""
         shown = ", ".join(
             f"{name} {value:.4g}" for name, value in numbers.items() if value is not None
         )
@@ -72,3 +70,37 @@ class Progress:
                 ", ".join(filter(None, (f"{self._name}: {completed}/{self._total}", text))),
                 flush=True,
             )
+
+
+def print_evaluation(written: WrittenEvaluation) -> None:
+    """Print what an evaluation found, and where it wrote it."""
+    console(log_width=44 + 26 * len(written.table.contenders)).print(_rich_table(written.table))
+    print(printable(" ".join(written.result.sentences)))
+    for remark in written.remarks:
+        print(printable(remark))
+    print("Written: " + ", ".join(map(printable, written.files)))
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """Print a table of rows with the same columns, at least one row; the first one is not cut."""
+    made = Table(title=title)
+    for column in rows[0]:
+        made.add_column(column, no_wrap=column == next(iter(rows[0])))
+    for row in rows:
+        made.add_row(*(Text(printable(cell)) for cell in row.values()))
+    console(log_width=200).print(made)
+
+
+def _rich_table(table: ScoreTable) -> Table:
+    """Return the table with the best score of each task in bold."""
+    made = Table(title=table.title, caption=table.caption or None)
+    made.add_column("task", no_wrap=True)
+    for contender in table.contenders:
+        made.add_column(printable(contender), justify="right")
+    for task, cells in table.scores:
+        texts = [Text(cell.text, "bold" if cell.is_best else "") for cell in cells]
+        made.add_row(printable(task), *texts)
+    made.add_section()
+    for label, texts in table.aggregates:
+        made.add_row(label, *texts)
+    return made

@@ -1,0 +1,313 @@
+"""The average rules of a discovery: kept with its checkpoints, probed along the way, exported.
+
+Rewards per validation step hardly tell a good rule from a bad one, as the agents of a population
+learn by many versions of the rule. So every `probe.interval` meta-steps, fresh agents learn some
+tasks of the discovery by the average rule for a whole lifetime. The score is the mean over these
+tasks, each between the random policy's (0) and the reference's (1; `evaluation.scoring.references`)
+and at least -1. `launch.export` writes the rule with the best one. The files are described in
+`evaluation.report.probe_scores`.
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import pathlib
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
+import disco
+import environments
+from disco import rule_sources
+from disco_common import files, stopping
+from disco_common.checkpoints import CheckpointReader
+from disco_common.configuration import from_json
+from disco_common.files import write_atomically
+from disco_common.json_lines import loads, read_object
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import rule_contenders
+from evaluation.evaluate import Execution, make_runs
+from evaluation.report import probe_scores
+from evaluation.report.manifest import read_manifest
+from evaluation.report.merging import merge
+from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
+from evaluation.report.rule_card import rule_card
+from evaluation.rules import fingerprint
+from evaluation.scoring import references
+from evaluation.scoring.normalization import by_references
+from evaluation.scoring.references import Reference
+from evaluation.studies import ablations
+from launch.support import workdirs
+from launch.support.settings import START, DiscoverSettings, ProbeSettings, make_rule
+
+TASKS = "tasks.json"  # In a run's workdir: the tasks' names in each group of the population.
+_log = logging.getLogger(__name__)
+
+_PARTS = ("agent", "population", "meta", "objective")  # Settings in the provenance.
+
+
+def rule_provenance(
+    settings: DiscoverSettings,
+    meta_steps: int,
+    groups: Sequence[Sequence[str]],
+    task_meta_steps: Sequence[Int[np.ndarray, "_tasks"]],
+) -> dict[str, Any]:
+    """Return the provenance of a discovery's rule, for its file's header.
+
+    `groups` are the names of the tasks of each group of the population, none if they are unknown;
+    `task_meta_steps` the meta-steps that agents have spent on each of them.
+    """
+    parts = {name: getattr(settings, name) for name in _PARTS}
+    per_agent = settings.meta.num_updates * settings.agent.steps_per_update
+    found = {
+        "code_version": workdirs.code_version(),
+        "jax_version": jax.__version__,
+        "environments": settings.suite,
+        "meta_steps": meta_steps,
+        "planned_meta_steps": settings.meta_steps,
+        "environment_steps": meta_steps * per_agent * settings.population.size,
+        "seed": settings.seed,
+        # With JSON's types: tuples become lists.
+        **{name: json.loads(json.dumps(dataclasses.asdict(part))) for name, part in parts.items()},
+    }
+    if groups:
+        found["tasks"] = {
+            name: int(number) * per_agent
+            for names, by_task in zip(groups, task_meta_steps, strict=True)
+            for name, number in zip(names, by_task, strict=True)
+            if number
+        }
+    return found
+
+
+def kept_rule(folder: pathlib.Path, meta_step: int) -> pathlib.Path:
+    """Return the file, in a discovery's workdir, of the average rule after so many meta-steps."""
+    return folder / "rules" / f"{meta_step:08d}.npz"
+
+
+def keep_start(
+    settings: DiscoverSettings, folder: pathlib.Path, rule: disco.DiscoveredRule
+) -> None:
+    """Copy the rule file that a run starts from to its workdir.
+
+    A continued run reads the copy. If the file now has another rule, there is a warning. The folder
+    is locked, and the rule is that of `make_rule`.
+
+    Raises:
+      ValueError: if the file or the copy has changed since the rule was made.
+      OSError: if the copy cannot be written.
+    """
+    name, copy = settings.rule.start, folder / START
+    if not name:
+        return
+    keep_rule(name, copy, rule)
+    if fingerprint(ablations.load(copy)) != fingerprint(rule):  # Written after the rule was read.
+        raise ValueError(
+            f"The run in {folder} was started with another rule at the same time; try again."
+        )
+    try:
+        is_same = fingerprint(ablations.load(name)) == fingerprint(rule)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError):
+        is_same = False
+    if not is_same:
+        _log.warning(
+            "%s is another rule now than the one that the run in %s was started with. The run"
+            " continues with the first rule, of which it has a copy (%s).",
+            name,
+            folder,
+            START,
+        )
+
+
+def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -> None:
+    """Copy a rule's file, by name (`disco.rule_sources`), to a workdir, unless there is a copy.
+
+    `changes` are fields of the rule that were changed after it was read from the file.
+
+    Raises:
+      ValueError: if the file has changed since.
+      OSError: if the copy cannot be written.
+    """
+    if copy.exists():
+        return
+    content = files.read_bytes(rule_sources.find(name), files.MOST_DATA)
+    copy.parent.mkdir(exist_ok=True)
+    write_atomically(copy, content)
+    if fingerprint(dataclasses.replace(ablations.load(copy), **changes)) != fingerprint(rule):
+        copy.unlink()
+        raise ValueError(f"Rule file {name!r} was replaced while the run was starting; try again.")
+
+
+class Probes:
+    """The probes of a discovery, in its workdir.
+
+    Attributes:
+      interval: meta-steps between probes; 0 for none.
+    """
+
+    def __init__(self, settings: DiscoverSettings, tasks: Sequence[environments.Environment]):
+        """Choose the tasks. If none of the discovery's has reference scores, there is a warning.
+
+        Raises:
+          ValueError: if there are probes, and their budget is too short for an update.
+        """
+        wanted = settings.probe.interval
+        self._chosen = _choose(settings.probe, tasks) if wanted else {}
+        self._config = EvaluationConfig()
+        self.interval = wanted if self._chosen else 0
+        if self.interval:
+            self._config = EvaluationConfig(
+                agent=settings.agent,
+                seeds=settings.probe.seeds,
+                budget=settings.probe.budget,
+                baselines=(),
+                rule_learning_rate=settings.agent.learning_rate,
+                strip_frames=0,
+            )
+        elif wanted:
+            _log.warning("No task of the suite has reference scores: there are no probes.")
+
+    def make(
+        self,
+        folder: pathlib.Path,
+        step: int,
+        rule: disco.DiscoveredRule,
+        provenance: Mapping[str, Any],
+    ) -> Probe:
+        """Make or continue a probe of the average rule after some meta-steps, in a locked workdir.
+
+        Raises:
+          CheckpointError, OSError: if something cannot be written.
+          StoppedBySignal: if a signal stopped it, after a checkpoint was saved.
+        """
+        own = folder / FOLDER / f"{step:08d}"
+        file = own / RULE
+        if file.exists() and fingerprint(ablations.load(file)) != fingerprint(rule):
+            _log.warning("%s is of another rule than the run has now: probed again.", own)
+            shutil.rmtree(own)
+        own.mkdir(parents=True, exist_ok=True)
+        if (own / SCORE).exists():
+            return read_one(own)
+        disco.save(rule, file, provenance)
+        contenders = rule_contenders([str(file)], self._config)
+        tasks = [task for task, _ in self._chosen.values()]
+        curves = make_runs(tasks, contenders, self._config, own, provenance, Execution())
+        stopping.raise_if_requested()
+        returns = curves[contenders[0].name].window.mean_return
+        scores = by_references(returns, [scale for _, scale in self._chosen.values()])
+        by_task = dict(zip(self._chosen, scores.tolist(), strict=True))
+        found = {"meta_step": step, "score": float(np.mean(scores)), "tasks": by_task}
+        write_atomically(own / SCORE, json.dumps(found, indent=1, allow_nan=False) + "\n")
+        return read_one(own)
+
+
+def _choose(
+    settings: ProbeSettings, tasks: Sequence[environments.Environment]
+) -> dict[str, tuple[environments.Environment, Reference]]:
+    """Return the tasks to learn, evenly spaced among those with reference scores."""
+    known, _ = references.of_tasks(tasks, settings.budget, references.shipped())
+    with_scale = [task for task in tasks if task.name in known]
+    if not with_scale:
+        return {}
+    number = min(settings.num_tasks, len(with_scale))
+    places = np.linspace(0, len(with_scale) - 1, number).round().astype(int)
+    return {with_scale[i].name: (with_scale[i], known[with_scale[i].name]) for i in places}
+
+
+def export(
+    workdir: str, output: str, meta_step: int | None = None, evaluations: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Write an average rule of a run to a rule file; return its provenance.
+
+    The rule is that of a meta-step's probe or checkpoint, or of the start (0); by default of the
+    best probe, or of the newest good checkpoint if there is no probe. Workdirs of evaluations of
+    that rule are for its card.
+
+    Raises:
+      ValueError: if the workdir is not that of a discovery run, or has no checkpoint; if a probe is
+        damaged; if a folder is not that of an evaluation of the rule.
+      CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
+    """
+    folder = pathlib.Path(workdir)
+    settings = _settings(folder)
+    probes = [one for one in probe_scores.read(folder) if meta_step in (None, one.meta_step)]
+    probe = probe_scores.best(probes)
+    kept = probe.rule if probe is not None else kept_rule(folder, meta_step or 0)
+    if meta_step == 0:
+        rule, found = make_rule(settings, folder), rule_provenance(settings, 0, [], [])
+    elif probe is not None or kept.exists():
+        rule, header = ablations.read(kept)
+        found = header["provenance"] | ({} if probe is None else {"probe_score": probe.score})
+    else:
+        groups = _tasks(folder)
+        step, rule, counts = _checkpoint(folder, make_rule(settings, folder), groups, meta_step)
+        found = rule_provenance(settings, step, groups, counts)
+    if evaluations:
+        path = pathlib.Path(output)
+        merged = merge([read_manifest(pathlib.Path(name)) for name in evaluations])
+        text, numbers = rule_card(path.stem, fingerprint(rule), found, merged)
+        found["evaluations"] = numbers
+        write_atomically(path.with_suffix(".md"), text)
+    disco.save(rule, output, found)
+    return found
+
+
+def _checkpoint(
+    folder: pathlib.Path,
+    rule: disco.DiscoveredRule,
+    groups: Sequence[Sequence[str]],
+    meta_step: int | None,
+) -> tuple[int, disco.DiscoveredRule, list[Int[np.ndarray, "_tasks"]]]:
+    """Return a checkpoint's meta-step, average rule, and meta-steps on each group's tasks.
+
+    `rule` has the structure and shapes of the rule to read. The checkpoint is by default the newest
+    good one.
+
+    Raises:
+      ValueError: if there is no checkpoint.
+      CheckpointError: if none can be read.
+    """
+    # Fields of `meta.population.DiscoveryState`. The checkpoint's other arrays are not described:
+    # they depend on the environments.
+    counts = [jax.ShapeDtypeStruct((len(names),), jnp.int32) for names in groups]
+    like = {"average": rule, "task_meta_steps": counts}
+    with contextlib.closing(CheckpointReader(folder / workdirs.CHECKPOINTS)) as checkpoints:
+        if meta_step is None:
+            restored = checkpoints.restore(like, part=True)
+        else:
+            restored = meta_step, checkpoints.load(meta_step, like, part=True)
+    if restored is None:
+        raise ValueError(f"{str(folder)!r} has no checkpoint yet.")
+    step, state = restored
+    return step, state["average"], state["task_meta_steps"]
+
+
+def _settings(folder: pathlib.Path) -> DiscoverSettings:
+    """Return the settings of the run in a folder."""
+    try:
+        return from_json(DiscoverSettings, read_object(folder / workdirs.CONFIG))
+    except OSError as error:
+        reason = f"{error}."
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        reason = f"{folder / workdirs.CONFIG}: {error}"
+    raise ValueError(f"{str(folder)!r} is not the workdir of a discovery run: {reason}")
+
+
+def _tasks(folder: pathlib.Path) -> list[list[str]]:
+    """Return the task names of each group of a run; none if an older version wrote no names."""
+    file = folder / TASKS
+    try:
+        found = loads(files.read_text(file, files.MOST_OBJECT))
+        return [[str(name) for name in names] for names in found]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise ValueError(f"{file} is damaged: {str(error)[:200].rstrip('.')}.") from error
