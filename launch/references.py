@@ -32,9 +32,7 @@ def main() -> None:
     suites, config, runs_per_job = evaluations.read_flags(values)
     tasks = resolve(suites)
     tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, []))
-    identity = evaluations.Identity.of(
-        "references", tasks, config, rules={}, tuned=evaluations.as_json(tuned)
-    )
+    identity = evaluations.Identity.of("references", tasks, config, rules={}, tuned=tuned)
     with (
         evaluations.opened(values, runs_per_job) as how,
         workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder,

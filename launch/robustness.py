@@ -36,7 +36,7 @@ def main() -> None:
         tasks,
         config,
         rules={first.of: first.contender.source["parameters_sha256"]},
-        tuned=evaluations.as_json(tuned),
+        tuned=tuned,
     )
     with (
         evaluations.opened(values, runs_per_job) as how,

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -84,7 +85,12 @@ class Identity:
 
     @classmethod
     def of(
-        cls, command: str, tasks: Sequence[Environment], config: EvaluationConfig, **others: Any
+        cls,
+        command: str,
+        tasks: Sequence[Environment],
+        config: EvaluationConfig,
+        tuned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        **others: Any,
     ) -> "Identity":
         """Return the identity of a command's tasks and config, with further fields."""
         return cls(
@@ -92,6 +98,7 @@ class Identity:
             config=config,
             command=command,
             task_files={task.name: task.sha256 for task in tasks if task.sha256},
+            tuned={name: dict(settings) for name, settings in tuned.items()},
             **others,
         )
 
@@ -122,7 +129,11 @@ def run(
     tasks, contenders, chosen = _prepared(
         rules, suites, config, workdir, agents, tuned, changes or {}
     )
-    scales = _read_references(table, tasks, config) if table else None
+    scales = None
+    if table:
+        path = pathlib.Path(os.path.expanduser(table))
+        scales = references.read(path)
+        references.require_fit(tasks, config.num_steps, scales, path)
     identity = _identity(tasks, contenders, config, chosen)
     with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
         keep_rules(folder, contenders, config)
@@ -237,13 +248,8 @@ def _identity(
             for x in contenders
             if isinstance(x, AlgorithmContender) and not x.is_random
         },
-        tuned=as_json(settings_by_contender(chosen)),
+        tuned=settings_by_contender(chosen),
     )
-
-
-def as_json(tuned: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the tuned settings of contenders, as `Identity` has them."""
-    return {name: dict(settings) for name, settings in tuned.items()}
 
 
 def _prepared(
@@ -317,16 +323,6 @@ def _has_images_network_of(contender: AlgorithmContender, config: EvaluationConf
     found = (contender.loaded.config, *contender.loaded.by_task.values())
     networks = (getattr(getattr(x, "agent", x), "network", None) for x in found)
     return bool(network.channels) and network in networks
-
-
-def _read_references(
-    file: str, tasks: Sequence[Environment], config: EvaluationConfig
-) -> dict[str, references.Reference]:
-    """Return the reference scores in a file; raises ValueError if some do not fit."""
-    path = pathlib.Path(os.path.expanduser(file))
-    found = references.read(path)
-    references.require_fit(tasks, config.num_steps, found, path)
-    return found
 
 
 def keep_rules(

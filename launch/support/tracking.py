@@ -275,6 +275,8 @@ def tracked(
     how: "Execution", workdir: pathlib.Path, tracking: Tracking, settings: Mapping[str, Any]
 ) -> "Execution":
     """Return an execution whose runs are also tracked, with the evaluation's settings."""
+    if not (tracking.tensorboard or tracking.wandb_project):
+        return how
 
     @contextlib.contextmanager
     def open_progress(title: str, total: int) -> Iterator[ReturnCurves]:
