@@ -115,10 +115,11 @@ def _show_speed(
         missing = max(0, settings.meta_steps - max(there.steps(), default=0))
     steps = discovery.steps_per_meta_step * discovery.population_size
     each = min(measured.seconds[1:])
+    takes = datetime.timedelta(seconds=round(each * missing))
     print(
         f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"
         f" on {settings.suite}, {steps * missing:,} environment steps: about"
-        f" {datetime.timedelta(seconds=round(each * missing))} on {jax.device_count()} x {jax.devices()[0].device_kind}"
+        f" {takes} on {jax.device_count()} x {jax.devices()[0].device_kind}"
         f" ({each:.2g} s per meta-step), and the compilation and the probes. Nothing was written."
     )
 
