@@ -52,7 +52,12 @@ _MODULES = {
     "grid_heldout": _Module("grid_heldout", "grid_heldout"),
     "mdp_generated": _Module("mdp_generated", "mdp_generated"),
     "lpg": _Module("lpg", "lpg"),
-    "delayed_chain": _Module("delayed_chain", "delayed_chain"),
+    "small_tasks": _Module(
+        "catch deep_sea delayed_chain",
+        "delayed_chain",
+        "catch catch/5x5 catch/8x8 catch/10x5/recall deep_sea/5 deep_sea/10",
+        has_parameters=True,
+    ),
     "atari": _Module("atari atari100k", "atari57 atari100k", has_parameters=True, is_host=True),
     "procgen": _Module(
         "procgen procgen_unseen procgen_all",
@@ -80,10 +85,6 @@ _MODULES = {
     ),
     "minecraft": _Module("minecraft", "minecraft_diamond", is_host=True),
     "diagnostic": _Module("diagnostic", "diagnostic"),
-    "catch": _Module(
-        "catch", "", "catch catch/5x5 catch/8x8 catch/10x5/recall", has_parameters=True
-    ),
-    "deep_sea": _Module("deep_sea", "", "deep_sea/5 deep_sea/10", has_parameters=True),
     "gymnasium": _Module(
         "gymnasium",
         "",

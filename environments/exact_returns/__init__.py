@@ -12,11 +12,16 @@ from jaxtyping import Array, Float, PyTree
 from environments.base import Environment, num_actions
 from environments.errors import require
 from environments.noise import NoisyRewards
-from environments.suites.catch import Catch, CatchState
-from environments.suites.deep_sea import DeepSea, DeepSeaState
-from environments.suites.delayed_chain import DelayedChain, DelayedChainState
 from environments.suites.grid_worlds import GridWorld
 from environments.suites.mdp_generated import NUM_ACTIONS, NUM_STATES, REACH, Ring, RingTask
+from environments.suites.small_tasks import (
+    Catch,
+    CatchState,
+    DeepSea,
+    DeepSeaState,
+    DelayedChain,
+    DelayedChainState,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from environments.base import Environment
 from environments.protocols import SuiteProtocol
-from environments.suites import catch, deep_sea, delayed_chain
+from environments.suites import small_tasks
 from environments.suites.grid_worlds import (
     GridWorld,
     GridWorldTask,
@@ -28,7 +28,7 @@ from environments.suites.grid_worlds import (
 
 SEED = 1957
 DYNAMICS = GridWorld(height=10, width=10, max_objects=8, kinds=3, doors=True)
-DEEP_SEA = deep_sea.DeepSea(max_size=7)
+DEEP_SEA = small_tasks.DeepSea(max_size=7)
 
 GOOD, HAZARD, OTHER = range(3)  # The kinds of objects.
 
@@ -220,7 +220,7 @@ _NEW = {
 }
 _GRID_WORLDS = _FAMILIAR | _NEW
 _SEAS = {"deep_sea_5": 5, "deep_sea_7": 7}
-_CHAINS = {f"chain_{name}": f"delayed_chain/{name}" for name in delayed_chain.TASKS}
+_CHAINS = {f"chain_{name}": f"delayed_chain/{name}" for name in small_tasks.CHAINS}
 
 NAMES = (*_GRID_WORLDS, "catch_8x8", *_SEAS, *_CHAINS)
 SUITES = {"grid_heldout": tuple(f"grid_heldout/{name}" for name in NAMES)}
@@ -234,7 +234,7 @@ def make(name: str) -> Environment:
     if task in _GRID_WORLDS:
         return Environment(name, DYNAMICS, _GRID_WORLDS[task]())
     if task in _SEAS:
-        return Environment(name, DEEP_SEA, deep_sea.make_task(DEEP_SEA, _SEAS[task]))
+        return Environment(name, DEEP_SEA, small_tasks.make_deep_sea(DEEP_SEA, _SEAS[task]))
     if task in _CHAINS:
-        return dataclasses.replace(delayed_chain.make(_CHAINS[task]), name=name)
-    return Environment(name, catch.Catch(rows=8, columns=8))
+        return dataclasses.replace(small_tasks.make_delayed_chain(_CHAINS[task]), name=name)
+    return Environment(name, small_tasks.Catch(rows=8, columns=8))

@@ -16,7 +16,7 @@ from jaxtyping import Array, Int
 from environments import registry
 from environments.base import Environment, Simulators
 from environments.processes import ProcessSimulators
-from environments.suites.catch import Catch
+from environments.suites.small_tasks import Catch
 from tests.agents.common import Corridor, HostCorridor
 
 NO_FAULT, NAN_REWARD, NAN_OBSERVATION = range(3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import environments
-from environments.suites.catch import Catch
+from environments.suites.small_tasks import Catch
 from tests.environments.streams import dynamics_of
 
 

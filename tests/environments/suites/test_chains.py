@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import environments
-from environments.suites import deep_sea
+from environments.suites import small_tasks
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def test_one_step_left_misses_the_treasure():
 
 
 def test_the_meaning_of_actions_differs_between_cells():
-    task = deep_sea.make_task(deep_sea.DeepSea(max_size=10), 10)
+    task = small_tasks.make_deep_sea(small_tasks.DeepSea(max_size=10), 10)
     assert 0.3 < float(task.right.mean()) < 0.7
 
 
