@@ -49,6 +49,7 @@ def test_error(failures, name):
 def test_compiled_programs_are_kept_in_the_users_cache(tmp_path):
     environment = {
         "XDG_CACHE_HOME": str(tmp_path),
+        "DISCO_CACHE_DIR": "",
         "JAX_COMPILATION_CACHE_DIR": "",
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
