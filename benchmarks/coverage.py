@@ -20,7 +20,7 @@ from jaxtyping import Float
 from rliable import library
 
 from evaluation.scoring import over_tasks, statistics
-from evaluation.scoring.statistics import Aggregate
+from evaluation.scoring.statistics import Statistic
 
 _REPETITIONS = flags.DEFINE_integer("repetitions", 1000, "Evaluations.", lower_bound=10)
 _RESAMPLES = flags.DEFINE_integer("resamples", 500, "Resamples of each bootstrap.", lower_bound=10)
@@ -38,11 +38,11 @@ def _iqm_difference(
 
 
 _OF_TWO = {
-    "difference of means": Aggregate(statistics.difference_of_means),
-    "difference of IQMs": Aggregate(_iqm_difference),
-    "probability of improvement": Aggregate(statistics.probability_of_improvement, (0.0, 1.0)),
+    "difference of means": statistics.difference_of_means,
+    "difference of IQMs": _iqm_difference,
+    "probability of improvement": statistics.probability_of_improvement,
 }
-STATISTICS: Mapping[str, Aggregate] = {**statistics.AGGREGATES, **_OF_TWO}
+STATISTICS: Mapping[str, Statistic] = {**statistics.AGGREGATES, **_OF_TWO}
 
 
 # Of each task the mean and the standard deviation of the rule's runs, then of Muesli's, normalised
@@ -135,17 +135,18 @@ def coverage(
 
 
 def _interval(
-    one: Aggregate,
+    one: Statistic,
     own: Float[np.ndarray, "rules tasks runs"],
     others: list[Float[np.ndarray, "tasks runs"]],
     resamples: int,
     seed: int,
     beyond: bool,
 ) -> tuple[float, float]:
-    options = {"resamples": resamples, "confidence": 0.95, "seed": seed, "bounds": one.bounds}
+    options = {"resamples": resamples, "confidence": 0.95, "seed": seed}
     if beyond:
-        return over_tasks.interval(one.statistic, own, others, least=lambda _: 0.0, **options)
-    found = statistics.estimate(one.statistic, list(own), *others, **options)
+        bounds = statistics.BOUNDS.get(one, (-np.inf, np.inf))
+        return over_tasks.interval(one, own, others, least=lambda _: 0.0, bounds=bounds, **options)
+    found = statistics.estimate(one, list(own), *others, **options)
     return found.low, found.high
 
 
@@ -155,9 +156,7 @@ def _true_values(case: Case, rng: np.random.Generator) -> dict[str, float]:
         own, others = case.draw(rng, 1000)
         joined = over_tasks.join(own)
         for name, one in STATISTICS.items():
-            values[name].append(
-                float(np.mean(one.statistic(joined, *[others] * (name in _OF_TWO))))
-            )
+            values[name].append(float(np.mean(one(joined, *[others] * (name in _OF_TWO)))))
     return {name: float(np.mean(x)) for name, x in values.items()}
 
 
@@ -171,7 +170,7 @@ def rliables_coverage(case: Case, repetitions: int, resamples: int) -> dict[str,
     for scores in own[:, 0]:
         _, intervals = library.get_interval_estimates(
             {"": scores.T},
-            lambda x: np.array([STATISTICS[name].statistic(x.T) for name in names]),
+            lambda x: np.array([STATISTICS[name](x.T) for name in names]),
             reps=resamples,
             confidence_interval_size=0.95,
         )

@@ -101,7 +101,7 @@ class RuleContender(Contender):
 
     Attributes:
       is_discovered: whether it has a meta-network; otherwise it is another package's.
-      rule: None while it is only read from a manifest (`evaluation.report.manifest`).
+      rule: None while it is only read from a manifest (`evaluation.report.stored`).
       agent: settings of the agent.
     """
 
@@ -158,7 +158,7 @@ class AlgorithmContender(Contender):
     Attributes:
       algorithm: its name, with parameters, as `ppo/cleanrl`.
       settings: JSON values of `agents.registry.Configured.settings`.
-      configured: None while it is only read from a manifest (`evaluation.report.manifest`).
+      configured: None while it is only read from a manifest (`evaluation.report.stored`).
     """
 
     algorithm: str

@@ -26,11 +26,11 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
-from evaluation.report.manifest import write_manifest
+from evaluation.report.stored import write_manifest
 from evaluation.results import LearningCurves, RunResult
-from evaluation.scoring import bsuite, references
+from evaluation.scoring import references, suite_scores
+from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
-from evaluation.scoring.summary import summarize
 from evaluation.training import (
     Run,
     job_groups,
@@ -136,14 +136,18 @@ def evaluate(
     folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
     contender_curves = _make_checked_runs(tasks, contenders, config, folder, provenance, execution)
-    names = [task.name for task in tasks]
-    summary = summarize(names, contenders, contender_curves, config, found, reasons)
+    evaluation = Evaluation(
+        config=config,
+        tasks=tuple(task.name for task in tasks),
+        contenders=tuple(contenders),
+        contender_curves=contender_curves,
+        seeds=config.all_seeds,
+        references=found,
+        reasons=reasons,
+    )
     written = write_evaluation(
         folder,
-        summary,
-        contenders,
-        contender_curves,
-        config,
+        evaluation,
         {c.name: _describe(c, contender_curves[c.name], config) for c in contenders},
         {**provenance, "finished": _now(), "seconds": time.perf_counter() - started},
     )
@@ -337,7 +341,7 @@ def _score_bsuite(
     folder: pathlib.Path,
 ) -> list[str]:
     """Write `bsuite.csv`, if there are settings of bsuite; return remarks on it."""
-    settings = bsuite.settings_of([task.name for task in tasks])
+    settings = suite_scores.settings_of([task.name for task in tasks])
     if not settings:
         return []
 
@@ -345,7 +349,9 @@ def _score_bsuite(
         return records.read_episodes(storage.run_path(folder, contender, task, seed_index))
 
     names = [contender.name for contender in contenders if contender.num_environments == 1]
-    scores, errors = bsuite.score_contenders(names, settings, range(config.seeds), read_episodes)
+    scores, errors = suite_scores.score_contenders(
+        names, settings, range(config.seeds), read_episodes
+    )
     for error in errors.values():
         raise error
     others = [contender.name for contender in contenders if contender.name not in names]
@@ -353,7 +359,7 @@ def _score_bsuite(
     remarks = [without] if others else []
     if not scores:
         return remarks
-    write_atomically(folder / "bsuite.csv", bsuite.to_csv(scores))
+    write_atomically(folder / "bsuite.csv", suite_scores.to_csv(scores))
     file = folder / "bsuite.csv"
     return [*remarks, f"bsuite's own scores, by experiment and tag, are in {file}."]
 

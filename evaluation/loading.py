@@ -29,7 +29,7 @@ from disco_common import plugins
 from evaluation import storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, Contender
-from evaluation.report.manifest import read_manifest
+from evaluation.report.stored import read_manifest
 from evaluation.rules import copies_in, copy_of_rule, fingerprint, load
 from evaluation.training import Run
 from training import records
@@ -188,7 +188,7 @@ def _run_of(path: pathlib.Path, imports: bool) -> Run:
 
 
 def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
-    """Return a contender of an evaluation on disk (`evaluation.report.manifest`), complete.
+    """Return a contender of an evaluation on disk (`evaluation.report.stored`), complete.
 
     `copies` is the folder with copies of rule files.
 

@@ -5,7 +5,7 @@ The workdir of an evaluation holds
     config.json, version.txt   settings and version of the code (`launch.support.workdirs`)
     .lock, .lock.json          the lock, and the process that holds it (`launch.support.workdirs`)
     rules/<contender>.npz      copies of the rule files (`launch.evaluate`)
-    manifest.json              tasks, contenders and provenance (`evaluation.report.manifest`)
+    manifest.json              tasks, contenders and provenance (`evaluation.report.stored`)
     runs/                      a folder for each run, see below
     unfinished/<crc32>/        of a job group (runs that are trained together), until it is done:
         checkpoints/           their checkpoints

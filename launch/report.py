@@ -18,7 +18,7 @@ from launch.support import commands
 from launch.support.command_flags import define_output_folder, listed_paths
 
 if TYPE_CHECKING:
-    from evaluation.report.discovery_metrics import Discovery
+    from evaluation.report.discoveries import Discovery
 
 
 def main() -> None:
@@ -37,10 +37,9 @@ def write(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
       ValueError: if there is no workdir, or one cannot be read or has no run.
       OSError: if a file cannot be written.
     """
-    from evaluation.report import discovery_metrics
+    from evaluation.report.discoveries import METRICS
     from evaluation.report.html_report import write_report
-    from evaluation.report.manifest import read_manifest
-    from evaluation.report.merging import merge
+    from evaluation.report.stored import merge, read_manifest
 
     if not runs:
         raise ValueError(
@@ -50,7 +49,7 @@ def write(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
     for folder in dict.fromkeys(map(pathlib.Path, runs)):
         if not folder.is_dir():
             raise ValueError(f"--runs: {str(folder)!r} is not a folder; expected a workdir.")
-        if (folder / discovery_metrics.FILE).exists():
+        if (folder / METRICS).exists():
             discoveries.append(_discovery(folder))
         else:
             evaluations.append(read_manifest(folder))
@@ -68,13 +67,12 @@ def write(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
 
 def _discovery(folder: pathlib.Path) -> "Discovery":
     from disco_common.json_lines import read_object
-    from evaluation.report import discovery_metrics, probe_scores
-    from evaluation.report.discovery_metrics import Discovery
+    from evaluation.report.discoveries import METRICS, Discovery, read_metrics, read_probes
 
-    found, problems = discovery_metrics.read_metrics(folder)
+    found, problems = read_metrics(folder)
     if not found:
         raise ValueError(
-            f"--runs: {folder / discovery_metrics.FILE} has no report"
+            f"--runs: {folder / METRICS} has no report"
             f"{' that can be read: ' + problems[0].rstrip('.') if problems else ''}; expected at"
             " least one."
         )
@@ -85,7 +83,7 @@ def _discovery(folder: pathlib.Path) -> "Discovery":
             f"--runs: {str(folder)!r} has no config that can be read: {str(error).rstrip('.')}."
         ) from error
     try:
-        probes = probe_scores.read(folder)
+        probes = read_probes(folder)
     except ValueError:  # Which `read_metrics` has named.
         probes = []
     return Discovery(folder.name, config, found, problems, probes)

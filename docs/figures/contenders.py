@@ -3,7 +3,7 @@
     python docs/figures/contenders.py
 
 Both are of the scores in docs/measurements/contenders/, a folder for each suite with files of
-`launch.report` (`evaluation.report.csv_tables`) and `compute.csv`: what `results.json` of the
+`launch.report` (`evaluation.report.evaluation_files`) and `compute.csv`: what `results.json` of the
 evaluations says of each contender's steps and parameters. The results page draws the same panels.
 """
 

@@ -18,7 +18,7 @@ bsuite has the same episodes in every run.
 A run is `num_episodes(name)` episodes of one simulator, instead of a number of frames. bsuite
 accumulates counts, for example of regret, since the simulator was made; `results` has, by bsuite's
 names, what each episode adds to them, so that a run may continue in a new simulator.
-`evaluation.scoring.bsuite` computes scores from them.
+`evaluation.scoring.suite_scores` computes scores from them.
 """
 
 import dataclasses

@@ -1,27 +1,40 @@
-"""The section of a discovery on a report's page.
+"""Discoveries in a report: their section on its page, and the figures of one and of a sweep.
 
-Beside the scores of its fresh agents stand those of other contenders: of evaluations in the same
-report that have all of the probes' tasks, and the budget of the fresh agents.
+Beside the scores of a discovery's fresh agents stand those of other contenders: of evaluations in
+the same report that have all of the probes' tasks, and the budget of the fresh agents.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
+from disco_common.terminal import printable
 from evaluation.contenders import RANDOM
-from evaluation.report import page, probe_scores
-from evaluation.report.discovery_metrics import Discovery
-from evaluation.report.discovery_plots import discovery_curves
-from evaluation.report.merging import MergedEvaluation
-from evaluation.report.page import Row
-from evaluation.report.probe_scores import Probe
-from evaluation.scoring.normalization import by_references
+from evaluation.report.discoveries import PANELS, PROBE, Discovery, Probe, best_probe
+from evaluation.report.drawing import (
+    COLOURS,
+    RULE_COLOURS,
+    Drawing,
+    add_legend,
+    format_axes,
+    mark,
+    plot_style,
+    with_thousands,
+)
+from evaluation.report.page import Row, Section
+from evaluation.report.stored import MergedEvaluation
+from evaluation.scoring.references import by_references
+
+_PROBE_PANEL = "score of fresh agents on discovery tasks (0: random policy, 1: reference)"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DiscoverySection(page.Section):
+class DiscoverySection(Section):
     """The section of a discovery.
 
     Attributes:
@@ -87,7 +100,7 @@ def probe_baselines(
       evaluations: some.
 
     Returns:
-      By contender, the mean over the tasks (`normalization.by_references`); empty without probes,
+      By contender, the mean over the tasks (`references.by_references`); empty without probes,
       or if no evaluation fits. Contenders without a run on some task are left out.
     """
     found: dict[str, float] = {}
@@ -118,7 +131,7 @@ def _probe_rows(found: Sequence[Probe], baselines: Mapping[str, float]) -> list[
     """Return the scores of the newest and the best probe, and of others, the best first."""
     if not found:
         return []
-    best, newest = probe_scores.best(found), found[-1]
+    best, newest = best_probe(found), found[-1]
     scores = {f"fresh agents, meta-step {newest.meta_step:,} (newest)": newest.score}
     if best is not None and best.meta_step != newest.meta_step:
         scores[f"fresh agents, meta-step {best.meta_step:,} (best)"] = best.score
@@ -128,3 +141,97 @@ def _probe_rows(found: Sequence[Probe], baselines: Mapping[str, float]) -> list[
         {"agents that learn by": name, f"mean score on {number} tasks": f"{score:.2f}"}
         for name, score in ranked
     ]
+
+
+def discovery_curves(
+    metrics: Sequence[Mapping[str, Any]], baselines: Mapping[str, float] | None = None
+) -> Drawing:
+    """Return a plot of a discovery's metrics by meta-step, as means over the population.
+
+    Probes have the first panel. That of the meta-return has a band from the lower to the upper
+    quartile of the agents, that of the agents' ages a thin line for each agent.
+
+    Args:
+      metrics: the records of the discovery (`evaluation.report.discoveries`).
+      baselines: scores of other contenders on the probes' tasks, by name.
+    """
+    probes = {x["meta_step"]: x[PROBE] for x in metrics if PROBE in x}
+    steps = [record["meta_step"] for record in metrics]
+    by_agent = [record["agents"]["validation_reward"] for record in metrics]
+    finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
+    with plot_style():
+        figure = Figure(figsize=(8.0, 9.0 if probes else 7.0), layout="constrained")
+        by_name = figure.subplot_mosaic("ee;" * bool(probes) + "ab;cd;ff", sharex=True)
+        panels = [by_name[name] for name in "abcd"]
+        for panel, (name, title) in zip(panels, PANELS.items(), strict=True):
+            values = [np.nan if record[name] is None else record[name] for record in metrics]
+            marker = "." if len(steps) == 1 else None
+            panel.plot(steps, values, color=RULE_COLOURS[0], linewidth=1.3, marker=marker)
+            panel.set_title(title)
+            format_axes(panel)
+        low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
+        panels[0].fill_between(steps, low, high, color=RULE_COLOURS[0], alpha=0.18, linewidth=0)
+        if probes:
+            _draw_probes(by_name["e"], probes, baselines or {})
+        _draw_ages(by_name["f"], steps, [x["agents"]["steps_since_reset"] for x in metrics])
+        figure.suptitle("Discovery: mean over the agents; band: their middle half")
+        return Drawing.of(figure)
+
+
+def _draw_ages(panel: Axes, steps: Sequence[int], by_agent: Sequence[Sequence[int]]) -> None:
+    """Draw each agent's environment steps since its start, and their mean, by meta-step."""
+    ages, marker = np.array(by_agent), "." if len(steps) == 1 else None
+    panel.plot(steps, ages, color=COLOURS[0], linewidth=0.6, alpha=0.25, marker=marker)
+    panel.plot(steps, ages.mean(axis=1), color=RULE_COLOURS[0], linewidth=1.3, marker=marker)
+    panel.set_title("environment steps since the agents' start (mean, and each agent)")
+    panel.set_xlabel("meta-steps")
+    format_axes(panel)
+    panel.yaxis.set_major_formatter(with_thousands())
+
+
+def _draw_probes(panel: Axes, probes: Mapping[int, float], baselines: Mapping[str, float]) -> None:
+    """Draw the scores of fresh agents by meta-step, beside those of others."""
+    panel.plot(list(probes), list(probes.values()), color=RULE_COLOURS[0], marker="o")
+    for height in (0.0, 1.0):
+        panel.axhline(height, color="black", linewidth=0.8, linestyle=":")
+    for (name, score), colour in zip(baselines.items(), itertools.cycle(COLOURS), strict=False):
+        panel.axhline(score, color=colour, linewidth=1.0, linestyle="--")
+        place = (1.0, score), panel.get_yaxis_transform()
+        panel.annotate(printable(name), place[0], xycoords=place[1], color=colour, va="center")
+    panel.set_title(_PROBE_PANEL)
+    panel.xaxis.set_tick_params(labelbottom=True)
+    format_axes(panel)
+
+
+def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawing:
+    """Return a plot of the population's mean reward by meta-step, a line per sweep point.
+
+    Args:
+      points: the metrics (see `discovery_curves`) of each point's discovery, by name. More than 20
+        records are reduced to 20 means over neighbouring ones.
+    """
+    colours = (*COLOURS, *RULE_COLOURS)
+    styles = ("-", "--", ":", "-.")
+    with plot_style():
+        figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+        panel, drawn = figure.subplots(), []
+        for i, metrics in enumerate(points.values()):
+            known = [x for x in metrics if x["validation_reward"] is not None]
+            parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+            rewards = [x["validation_reward"] for x in known]
+            drawn += panel.plot(
+                [known[part[-1]]["meta_step"] for part in parts if part.size],
+                [np.mean([rewards[k] for k in part]) for part in parts if part.size],
+                color=colours[i % len(colours)],
+                linestyle=styles[i // len(colours) % len(styles)],
+                linewidth=1.3,
+                marker="." if len(parts) == 1 else None,
+            )
+        format_axes(panel)
+        panel.set_xlabel("meta-steps")
+        panel.set_ylabel(PANELS["validation_reward"])
+        panel.set_title("Discoveries: mean over the agents")
+        for line, name in zip(drawn, points, strict=True):
+            mark(line, name)
+        add_legend(figure, drawn, list(points))
+        return Drawing.of(figure)

@@ -1,38 +1,44 @@
-"""The files that an evaluation writes when its runs are finished.
+"""The files that an evaluation writes when its runs are finished, and the CSV tables of a report.
 
 results.json        the main result, and every number: curves and scores of each run, settings,
                     provenance
 scores.csv, episode_means.csv, curves.csv, aggregates.csv, comparisons.csv, published.csv
-                    the same as tables, as far as there are any (`evaluation.report.csv_tables`)
+                    the same as tables, as far as there are any
 curves.png          learning curves, one panel per task
 aggregate.png       the mean normalised score along the budget; not with one seed
 
 Each plot is also an SVG file.
+
+The tables are long and tidy, one fact a row, only numbers in number columns; unknown numbers are
+empty. `templates/files.html` describes the columns; those of `launch.report` have the column
+`evaluation` before the others. In pandas the scores of `launch.evaluate`, task by contender:
+
+    scores = pd.read_csv("runs/mine/scores.csv")
+    returns = scores[scores["scale"] == "return"]
+    returns.pivot_table("score", index="task", columns="contender")
 """
 
 import dataclasses
+import itertools
+import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
 
 from disco_common import json_lines
 from disco_common.files import write_atomically
-from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
-from evaluation.published import published_scores
+from evaluation.published import METRICS, RETURN, published_scores
 from evaluation.report import plots
-from evaluation.report.csv_tables import Tabulated, csv_files
 from evaluation.report.main_result import MainResult, main_result
-from evaluation.report.score_table import ScoreTable, remarks, score_table
-from evaluation.results import LearningCurves
+from evaluation.report.tables import ScoreTable, remarks, score_table
 from evaluation.scoring import statistics
-from evaluation.scoring.comparison import scales
-from evaluation.scoring.curves import Curves, normalized_curves
-from evaluation.scoring.statistics import Estimate
-from evaluation.scoring.summary import Summary, in_order
+from evaluation.scoring.evaluation import Comparison, Evaluation
+from evaluation.scoring.over_tasks import Estimate
+
+Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +46,14 @@ class WrittenEvaluation:
     """A finished evaluation, its files, and remarks for the user.
 
     Attributes:
-      summary: of its runs.
+      evaluation: its runs.
       result: the main result.
-      table: scores of the shown contenders.
+      table: scores of all contenders.
       remarks: sentences on what the table leaves out.
       files: that were written.
     """
 
-    summary: Summary
+    evaluation: Evaluation
     result: MainResult
     table: ScoreTable
     remarks: tuple[str, ...]
@@ -56,10 +62,7 @@ class WrittenEvaluation:
 
 def write_evaluation(
     folder: pathlib.Path,
-    summary: Summary,
-    contenders: Sequence[Contender],
-    contender_curves: Mapping[str, LearningCurves],
-    config: EvaluationConfig,
+    evaluation: Evaluation,
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
 ) -> WrittenEvaluation:
@@ -67,44 +70,33 @@ def write_evaluation(
 
     Args:
       folder: to write to.
-      summary: of the curves.
-      contenders: all of them.
-      contender_curves: the learning curves of each contender, by name.
-      config: of the evaluation.
+      evaluation: its runs.
       descriptions: of each contender, by name; JSON values.
       provenance: of the results; JSON values.
 
     Raises:
       OSError: if a file cannot be written.
     """
-    shown = in_order(contenders)
-    mean_curves = None
-    if summary.aggregates:
-        mean_curves = normalized_curves(summary, contender_curves, config)
-    defined = scales(summary)
-    result = main_result(summary, shown, config, next(iter(defined), None))
-    results = _to_json(
-        summary, result, contender_curves, mean_curves, config, descriptions, provenance
-    )
-    aggregated = [summary] if summary.aggregates else []
-    tables = Tabulated(summary, contender_curves, config, config.all_seeds, aggregated)
-    drawn = plots.learning_curves(summary, shown, contender_curves, config)
+    shown, result = evaluation.ordered, main_result(evaluation)
     files: dict[str, str | bytes] = {
-        "results.json": json_lines.dumps(results, indent=1),
-        **csv_files({"": tables}),
-        **drawn.files("curves"),
+        "results.json": json_lines.dumps(
+            _to_json(evaluation, result, descriptions, provenance), indent=1
+        ),
+        **csv_files({"": evaluation}),
+        **plots.learning_curves(evaluation, shown).files("curves"),
     }
-    if mean_curves is not None and config.seeds > 1:
-        files |= plots.mean_curves(summary, shown, mean_curves, config).files("aggregate")
+    if evaluation.by_references is not None and evaluation.config.seeds > 1:
+        drawn = plots.mean_curves(evaluation.by_references, shown)
+        files |= drawn.files("aggregate")
     for name, content in files.items():
         write_atomically(folder / name, content)
     return WrittenEvaluation(
-        summary=summary,
+        evaluation=evaluation,
         result=result,
-        table=score_table(summary, shown, config),
+        table=score_table(evaluation, shown),
         remarks=(
-            *_remark_on_papers(sum(len(published_scores(task)) for task in summary.tasks)),
-            *remarks(summary, contender_curves),
+            *_remark_on_papers(sum(len(published_scores(task)) for task in evaluation.tasks)),
+            *remarks(evaluation),
         ),
         files=tuple(folder / name for name in files),
     )
@@ -120,11 +112,8 @@ def _remark_on_papers(number: int) -> list[str]:
 
 
 def _to_json(
-    summary: Summary,
+    evaluation: Evaluation,
     result: MainResult,
-    contender_curves: Mapping[str, LearningCurves],
-    mean_curves: Curves | None,
-    config: EvaluationConfig,
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
@@ -135,90 +124,74 @@ def _to_json(
     own, and that of a contender that has none. A contender's `start_seconds` and `train_seconds`
     are sums of wall times over its jobs (`evaluation.results.LearningCurves`); `start_seconds` of
     runs in host environments is 0.
-
-    Args:
-      summary: of the curves.
-      result: the main one, as `result`.
-      contender_curves: the learning curves of each contender, by name.
-      mean_curves: each contender's mean normalised return over tasks; None if no task counts.
-      config: of the evaluation.
-      descriptions: of each contender, by name; JSON values.
-      provenance: of the results; JSON values.
     """
-    curve_steps, curves = ([], {}) if mean_curves is None else mean_curves
-    contenders = {
-        name: description
-        | _contender_to_json(name, summary, contender_curves[name], config, curves)
-        for name, description in descriptions.items()
-    }
-    return json_lines.plain(
-        {
-            "result": dataclasses.asdict(result),
-            "score": config.score_definition,
-            "normalized_score": "(score - random policy's) / (reference - random policy's), both of"
-            " which are constants (references)",
-            "config": _settings(config, descriptions),
-            "seeds": config.all_seeds,
-            "environment_steps_per_run": config.num_steps,
-            "provenance": provenance,
-            "tasks": summary.tasks,
-            "best_baseline_score": dict(zip(summary.tasks, summary.baseline, strict=True)),
-            "references": {name: dataclasses.asdict(x) for name, x in summary.references.items()},
-            "discoveries": {
-                several: {"rules": names, "normalized_score": _aggregates(several, summary)}
-                for several, names in summary.discoveries.items()
-            },
-            "left_out_of_means": summary.left_out,
-            "probability_of_improvement": _pairs_to_json(summary.improvement),
-            "differences_of_mean_normalized_score": _pairs_to_json(summary.differences),
-            "normalized_curve_environment_steps": list(map(int, curve_steps)),
-            "contenders": contenders,
+    config, compared = evaluation.config, evaluation.by_references
+    curve_steps, curves = [], {}
+    if compared is not None:
+        curve_steps, curves = compared.curves(statistics.mean_over_tasks)
+    aggregates = {} if compared is None else compared.aggregates
+    contenders = {}
+    for name, description in descriptions.items():
+        ends = zip(("mean", "low", "high"), curves.get(name, ()), strict=bool(curves))
+        steps = evaluation.contender_curves[name].updates * config.agent.steps_per_update
+        contenders[name] = {
+            **description,
+            "normalized_score": _by_label(aggregates, name),
+            "tasks_above_random": evaluation.above_random.get(name),
+            "normalized_curve": dict(ends) if curves else None,
+            "curve_environment_steps": steps,
+            "tasks": _tasks_to_json(evaluation, name),
         }
-    )
+    return {
+        "result": dataclasses.asdict(result),
+        "score": config.score_definition,
+        "normalized_score": "(score - random policy's) / (reference - random policy's), both of"
+        " which are constants (references)",
+        "config": _settings(evaluation, descriptions),
+        "seeds": config.all_seeds,
+        "environment_steps_per_run": config.num_steps,
+        "provenance": provenance,
+        "tasks": evaluation.tasks,
+        "best_baseline_score": dict(zip(evaluation.tasks, evaluation.best_baseline, strict=True)),
+        "references": {name: dataclasses.asdict(x) for name, x in evaluation.references.items()},
+        "discoveries": {
+            several: {"rules": names, "normalized_score": _by_label(aggregates, several)}
+            for several, names in evaluation.discoveries.items()
+        },
+        "left_out_of_means": evaluation.left_out,
+        "probability_of_improvement": _pairs(evaluation, "improvement"),
+        "differences_of_mean_normalized_score": _pairs(evaluation, "differences"),
+        "normalized_curve_environment_steps": list(map(int, curve_steps)),
+        "contenders": contenders,
+    }
 
 
-def _settings(
-    config: EvaluationConfig, descriptions: Mapping[str, dict[str, Any]]
-) -> dict[str, Any]:
+def _settings(evaluation: Evaluation, descriptions: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the settings, without the learning rates by which nobody learned."""
-    settings = dataclasses.asdict(config)
+    settings = dataclasses.asdict(evaluation.config)
     origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
     if "config.agent.learning_rate" not in origins:
         settings["agent"]["learning_rate"] = None
     return settings
 
 
-def _contender_to_json(
-    name: str,
-    summary: Summary,
-    own: LearningCurves,
-    config: EvaluationConfig,
-    curves: Mapping[str, Float[np.ndarray, "3 points"]],
-) -> dict[str, Any]:
-    curve = dict(zip(("mean", "low", "high"), curves[name], strict=True)) if curves else None
-    return {
-        "normalized_score": _aggregates(name, summary),
-        "tasks_above_random": summary.above_random.get(name),
-        "normalized_curve": curve,
-        "curve_environment_steps": own.updates * config.agent.steps_per_update,
-        "tasks": _tasks_to_json(summary, summary.scores[name], own),
-    }
-
-
-def _pairs_to_json(pairs: Mapping[tuple[str, str], Estimate]) -> list[dict[str, Any]]:
+def _pairs(evaluation: Evaluation, statistic: str) -> list[dict[str, Any]]:
+    """Return a statistic of each pair of a rule and a baseline, a property of the comparison."""
+    if (compared := evaluation.by_references) is None:
+        return []
+    found = getattr(compared, statistic)
     return [
-        {"rule": rule, "baseline": baseline, **estimate._asdict()}
-        for (rule, baseline), estimate in pairs.items()
+        {"rule": rule, "baseline": baseline, **found[rule, baseline]._asdict()}
+        for rule, baseline in evaluation.rules_and_baselines
     ]
 
 
-def _aggregates(name: str, summary: Summary) -> dict[str, Any]:
-    return {label: x._asdict() for label, x in summary.aggregates.get(name, {}).items()}
+def _by_label(aggregates: Mapping[str, Mapping[str, Estimate]], name: str) -> dict[str, Any]:
+    return {label: x._asdict() for label, x in aggregates.get(name, {}).items()}
 
 
-def _tasks_to_json(
-    summary: Summary, scores: Float[np.ndarray, "tasks seeds"], own: LearningCurves
-) -> dict[str, Any]:
+def _tasks_to_json(evaluation: Evaluation, name: str) -> dict[str, Any]:
+    own, scores = evaluation.contender_curves[name], evaluation.scores[name]
     columns = {
         "score_mean": statistics.mean(scores),
         "score_standard_error": statistics.standard_error(scores),
@@ -230,5 +203,141 @@ def _tasks_to_json(
     }
     return {
         task: {name: values[i] for name, values in columns.items()}
-        for i, task in enumerate(summary.tasks)
+        for i, task in enumerate(evaluation.tasks)
     }
+
+
+def csv_files(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
+    """Return the contents of each table that has rows, by file name.
+
+    Args:
+      evaluations: by name; the column `evaluation` is left out if the only one has an empty name.
+    """
+    makers = {
+        "scores.csv": _scores,
+        "episode_means.csv": _episode_means,
+        "curves.csv": _curves,
+        "aggregates.csv": _aggregates,
+        "comparisons.csv": _comparisons,
+        "published.csv": published_rows,
+    }
+    files = {}
+    for file, make in makers.items():
+        rows: list[Row] = []
+        for name, one in evaluations.items():
+            own = {"evaluation": name} if name else {}
+            rows += [own | row for row in make(one)]
+        if rows:
+            files[file] = to_csv(rows)
+    return files
+
+
+def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table, with the rows' keys as its header."""
+    # As objects: whole numbers stay whole beside unknown ones.
+    return pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n")
+
+
+def _scores(one: Evaluation) -> Iterator[Row]:
+    steps = one.config.num_steps
+    for run, i, score in _by_run(one, one.scores):
+        for scale, value in _on_scales(one, score, i):
+            yield {**run, "environment_steps": steps, "scale": scale, "score": _number(value)}
+
+
+def _by_run(one: Evaluation, values: Mapping[str, np.ndarray]) -> Iterator[tuple[Row, int, float]]:
+    """Yield the run, its task's index and the value of each number of `[tasks, seeds]`."""
+    for contender, by_task in values.items():
+        for (i, task), (j, seed) in itertools.product(enumerate(one.tasks), enumerate(one.seeds)):
+            run = {"task": task, "contender": contender, "seed": seed}
+            yield run, i, float(by_task[i, j])
+
+
+def _on_scales(one: Evaluation, score: float, task: int) -> Iterator[tuple[str, float]]:
+    """Yield the name of each scale that a task has, and a return on it; nothing for no return."""
+    if math.isfinite(score):
+        yield RETURN, score
+        for scale in one.scales:
+            if scale.counted[task]:
+                yield scale.name, scale.normalize_one(score, task)
+
+
+def _episode_means(one: Evaluation) -> Iterator[Row]:
+    for contender, curves in one.contender_curves.items():
+        for name, values in curves.results.items():
+            for run, _, value in _by_run(one, {contender: values}):
+                if math.isfinite(value):
+                    yield {**run, "result": name, "mean": _number(value)}
+
+
+def _curves(one: Evaluation) -> Iterator[Row]:
+    for contender, curves in one.contender_curves.items():
+        steps = curves.updates * one.config.agent.steps_per_update
+        counts, means = curves.curve.count, curves.curve.mean_return
+        for i, j, point in np.argwhere(counts > 0):
+            yield {
+                "task": one.tasks[i],
+                "contender": contender,
+                "seed": one.seeds[j],
+                "environment_steps": int(steps[point]),
+                "episodes": int(counts[i, j, point]),
+                "mean_return": _number(float(means[i, j, point])),
+            }
+
+
+def _aggregates(one: Evaluation) -> Iterator[Row]:
+    for found in one.comparisons:
+        for contender, aggregates in found.aggregates.items():
+            for label, estimate in aggregates.items():
+                yield _estimated(found, {"contender": contender, "aggregate": label}, estimate)
+
+
+def _comparisons(one: Evaluation) -> Iterator[Row]:
+    for found in one.comparisons:
+        for statistic, pairs in (
+            ("probability of improvement", found.improvement),
+            ("difference of means", found.differences),
+        ):
+            for (contender, other), estimate in pairs.items():
+                who = {"contender": contender, "other": other, "statistic": statistic}
+                yield _estimated(found, who, estimate)
+
+
+def _estimated(comparison: Comparison, who: Mapping[str, str], estimate: Estimate) -> Row:
+    return {
+        "scale": comparison.scale.name,
+        "tasks": int(comparison.scale.counted.sum()),
+        **who,
+        **{part: _number(x) for part, x in estimate._asdict().items()},
+        "confidence": comparison.config.confidence,
+    }
+
+
+def published_rows(one: Evaluation) -> Iterator[Row]:
+    """Yield the rows of `published.csv`."""
+    for (i, task), metric in itertools.product(enumerate(one.tasks), METRICS):
+        for score in published_scores(task, metric):
+            on_scales = [(metric, score.score)]
+            if metric == RETURN:
+                on_scales = [*_on_scales(one, score.score, i)]
+            for scale, value in on_scales:
+                yield {
+                    "task": task,
+                    "agent": score.agent,
+                    "metric": metric,
+                    "scale": scale,
+                    "score": _number(value),
+                    "plus_minus": score.plus_minus if scale == metric else None,
+                    "runs": len(score.runs) or None,
+                    "budget": score.budget,
+                    "budget_unit": score.budget_unit if score.budget is not None else "",
+                    "scored_on": score.scored_on,
+                    "measured_on": score.task,
+                    "source": score.source,
+                    "note": score.note,
+                }
+
+
+def _number(value: float) -> float | None:
+    """Return a number with six significant digits; None if it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

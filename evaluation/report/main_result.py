@@ -15,12 +15,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RANDOM, Contender
-from evaluation.report.texts import interval_legend, number_of
+from evaluation.contenders import RANDOM
+from evaluation.report.tables import interval_legend, number_of
 from evaluation.scoring import statistics
-from evaluation.scoring.normalization import Scale
+from evaluation.scoring.evaluation import Evaluation
+from evaluation.scoring.references import Scale
 from evaluation.scoring.statistics import AGGREGATES, Estimate
-from evaluation.scoring.summary import Summary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class _Entrant:
 
     def aggregate(self, label: str, config: EvaluationConfig) -> Estimate:
         """Return an aggregate of its runs (`statistics.AGGREGATES`)."""
-        return AGGREGATES[label].estimate(self.parts, **config.bootstrap)
+        return statistics.estimate(AGGREGATES[label], self.parts, **config.bootstrap)
 
     def beside(self, other: "_Entrant", label: str, config: EvaluationConfig) -> Estimate:
         """Return the difference of an aggregate; without a label, the probability of being better.
@@ -75,42 +75,28 @@ class _Entrant:
             return other.beside(self, label, config).mirrored(0.0 if label else 1.0)
 
         def difference(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-            aggregate = AGGREGATES[label].statistic
-            return np.asarray(aggregate(scores) - aggregate(others))
+            return np.asarray(AGGREGATES[label](scores) - AGGREGATES[label](others))
 
         both = self.scored & other.scored
         parts, others = [x[both] for x in self.parts], other.runs[both]
-        options = {"bounds": (-np.inf, np.inf) if label else (0.0, 1.0), **config.bootstrap}
         statistic = difference if label else statistics.probability_of_improvement
-        return statistics.estimate(statistic, parts, others, **options)
+        return statistics.estimate(statistic, parts, others, **config.bootstrap)
 
 
-def main_result(
-    summary: Summary,
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-    scale: Scale | None,
-) -> MainResult:
-    """Return the main result of an evaluation.
-
-    Args:
-      summary: of all contenders.
-      contenders: to compare, and the random policy.
-      config: of the evaluation.
-      scale: on which scores of different tasks are put together; None if there is none. Scores of
-        a single task need none.
-    """
-    counted = np.ones(len(summary.tasks), bool) if scale is None else scale.counted
-    every = _entrants(summary, contenders, counted, scale)
+def main_result(evaluation: Evaluation) -> MainResult:
+    """Return the main result of an evaluation, on its first scale."""
+    config, tasks = evaluation.config, evaluation.tasks
+    scale = next(iter(evaluation.scales), None)
+    counted = np.ones(len(tasks), bool) if scale is None else scale.counted
+    every = _entrants(evaluation, counted, scale)
     learning = [x for x in every if x.name != RANDOM]
     if not learning:
-        infinite = [x.name for x in contenders if summary.not_finite[x.name][counted].any()]
+        infinite = [name for name, x in evaluation.not_finite.items() if x[counted].any()]
         why = f": no return of {_listed(infinite)} is finite" if infinite else ""
         return MainResult((f"No contender that learns has a score{why}.",))
-    number, known = int(counted.sum()), len(summary.tasks)
-    tasks = f"{number} tasks" if number == known else f"{number} of {known} tasks"
-    seeds = number_of("seed", config.seeds)
-    where = f"On {summary.tasks[0] if known == 1 else tasks} with {seeds}"
+    number, known = int(counted.sum()), len(tasks)
+    several = f"{number} tasks" if number == known else f"{number} of {known} tasks"
+    where = f"On {tasks[0] if known == 1 else several} with {number_of('seed', config.seeds)}"
     if config.seeds == 1 or not any((np.isfinite(x.runs).sum(1) > 1).any() for x in learning):
         return MainResult((f"{where}, no interval is known: the data cannot separate contenders.",))
     label = "mean" if number == 1 else "IQM" if scale is not None else ""
@@ -172,17 +158,14 @@ def _ranked(
 
 
 def _entrants(
-    summary: Summary,
-    contenders: Sequence[Contender],
-    counted: Bool[np.ndarray, "tasks"],
-    scale: Scale | None,
+    evaluation: Evaluation, counted: Bool[np.ndarray, "tasks"], scale: Scale | None
 ) -> list[_Entrant]:
     """Return the contenders with scores on some counted task, and several discoveries as one."""
-    grouped = {name for names in summary.discoveries.values() for name in names}
-    named = {x.name: (x.name,) for x in contenders if x.name not in grouped}
+    grouped = {name for names in evaluation.discoveries.values() for name in names}
+    named = {x.name: (x.name,) for x in evaluation.ordered if x.name not in grouped}
     found = []
-    for name, names in {**summary.discoveries, **named}.items():
-        parts = [summary.scores[one][counted] for one in names]
+    for name, names in {**evaluation.discoveries, **named}.items():
+        parts = [evaluation.scores[one][counted] for one in names]
         found.append(_Entrant(name, tuple(map(scale.normalize, parts) if scale else parts)))
     return [x for x in found if x.scored.any()]
 

@@ -10,7 +10,6 @@ Besides jinja2's own filters, templates have
                              searched, and filtered by each column (DataTables)
     picture | data_uri       a PNG as the source of an image
     seeds | over_seeds       what follows "mean", with errors if there are several seeds
-    tasks | interval_legend  what intervals of statistics over so many tasks are over
 """
 
 import base64
@@ -28,7 +27,7 @@ from itables.utils import find_package_file
 from markupsafe import Markup
 
 from evaluation.report.drawing import Drawing
-from evaluation.report.texts import file_name, interval_legend, over_seeds
+from evaluation.report.tables import file_name, over_seeds
 
 TEMPLATES = pathlib.Path(__file__).parents[1] / "templates"
 
@@ -87,7 +86,6 @@ def environment() -> jinja2.Environment:
         "data_table": _data_table,
         "data_uri": _data_uri,
         "over_seeds": over_seeds,
-        "interval_legend": interval_legend,
     }
     made.globals["data_tables"] = _data_tables_script()
     return made

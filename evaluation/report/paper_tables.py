@@ -14,10 +14,10 @@ from evaluation.published import (
     published_scores,
     published_tables,
 )
-from evaluation.report.texts import format_number
+from evaluation.report.tables import format_number
 from evaluation.scoring import statistics
-from evaluation.scoring.normalization import Scale, reference_scores
-from evaluation.scoring.summary import Summary
+from evaluation.scoring.evaluation import Evaluation
+from evaluation.scoring.references import Scale, reference_scores
 
 _UNKNOWN = "episodes unknown to us"
 _UNITS = {10**9: "B", 10**6: "M", 10**3: "K"}
@@ -37,19 +37,15 @@ class TaskTable:
     scored_on: Mapping[str, Sequence[str]]
 
 
-def task_table(summary: Summary, scales: Sequence[Scale]) -> TaskTable | None:
-    """Return the table of an evaluation; None if no paper has a score on its tasks.
-
-    Args:
-      summary: our scores.
-      scales: of scores.
-    """
-    agents, references = _papers_columns(summary.tasks)
+def task_table(evaluation: Evaluation) -> TaskTable | None:
+    """Return the table of an evaluation; None if no paper has a score on its tasks."""
+    tasks = evaluation.tasks
+    agents, references = _papers_columns(tasks)
     if not agents:
         return None
     columns = {
-        name: dict(zip(summary.tasks, statistics.mean(scores), strict=True))
-        for name, scores in summary.scores.items()
+        name: dict(zip(tasks, statistics.mean(scores), strict=True))
+        for name, scores in evaluation.scores.items()
     }
     columns |= references
     scored_on: dict[str, list[str]] = {}
@@ -59,9 +55,9 @@ def task_table(summary: Summary, scales: Sequence[Scale]) -> TaskTable | None:
         scored_on.setdefault(episodes, []).append(name)
     rows = [
         {"task": task, **{name: _cell(x.get(task)) for name, x in columns.items()}}
-        for task in summary.tasks
+        for task in tasks
     ]
-    return TaskTable([*rows, *_rows_over_tasks(summary.tasks, columns, scales)], scored_on)
+    return TaskTable([*rows, *_rows_over_tasks(tasks, columns, evaluation.scales)], scored_on)
 
 
 def _papers_columns(

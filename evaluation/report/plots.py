@@ -14,35 +14,30 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from disco_common.terminal import printable
-from evaluation.config import EvaluationConfig
-from evaluation.contenders import Contender
+from evaluation.contenders import AlgorithmContender, Contender
 from evaluation.report import drawing
-from evaluation.report.agent_metrics import Panels
 from evaluation.report.drawing import Drawing, plot_style
-from evaluation.report.texts import number_of, over_seeds
-from evaluation.results import LearningCurves
-from evaluation.scoring.comparison import Comparison, shown_pairs
-from evaluation.scoring.curves import Curves, task_curves
+from evaluation.report.run_files import Panels
+from evaluation.report.tables import number_of, over_seeds
+from evaluation.scoring import statistics
+from evaluation.scoring.curves import task_curves
+from evaluation.scoring.evaluation import Comparison, Evaluation
 from evaluation.scoring.statistics import AGGREGATES
-from evaluation.scoring.summary import Summary
 
 _MOST_COLUMNS = 5  # Panels side by side that can be read on a screen.
 _ROW = 0.24  # Inches, as is this:
 _LETTER = 0.075
+_MAX_PAIRS = 66  # That plots show: all pairs of a dozen contenders.
 
 
-def learning_curves(
-    summary: Summary,
-    contenders: Sequence[Contender],
-    contender_curves: Mapping[str, LearningCurves],
-    config: EvaluationConfig,
-) -> Drawing:
+def learning_curves(evaluation: Evaluation, contenders: Sequence[Contender]) -> Drawing:
     """Return a plot with a panel per task: each contender's mean return ± standard error."""
-    num_tasks = len(summary.tasks)
+    config, tasks = evaluation.config, evaluation.tasks
+    num_tasks = len(tasks)
     columns = min(num_tasks, _MOST_COLUMNS, max(2, math.ceil(math.sqrt(num_tasks))))
     rows = math.ceil(num_tasks / columns)
-    shown = {contender.name: contender_curves[contender.name] for contender in contenders}
-    styled, prefix = drawing.styled(contenders, shown), _common_prefix(summary.tasks)
+    shown = {x.name: evaluation.contender_curves[x.name] for x in contenders}
+    styled, prefix = drawing.styled(contenders, shown), _common_prefix(tasks)
     with plot_style():
         size = (max(5.5, 2.5 * columns), 1.8 * rows + 1.1)
         figure = Figure(figsize=size, layout="constrained")
@@ -50,7 +45,7 @@ def learning_curves(
         for panel in panels[num_tasks:]:
             panel.set_visible(False)
         lines = []  # Of the last panel; all have the same.
-        for i, (task, panel) in enumerate(zip(summary.tasks, panels, strict=False)):
+        for i, (task, panel) in enumerate(zip(tasks, panels, strict=False)):
             panel.set_title(printable(task.removeprefix(prefix)))
             steps, curves = task_curves(shown, i, num_tasks, config)
             lines = [
@@ -68,20 +63,16 @@ def learning_curves(
         return Drawing.of(figure)
 
 
-def mean_curves(
-    summary: Summary,
-    contenders: Sequence[Contender],
-    curves_over_tasks: Curves,
-    config: EvaluationConfig,
-) -> Drawing:
+def mean_curves(comparison: Comparison, contenders: Sequence[Contender]) -> Drawing:
     """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
-    steps, curves = curves_over_tasks
+    steps, curves = comparison.curves(statistics.mean_over_tasks)
+    config, num_tasks = comparison.config, int(comparison.scale.counted.sum())
     with plot_style():
         figure = _lines(
             [("environment steps", {name: (steps, x) for name, x in curves.items()})],
             contenders,
             "normalised return (0 random, 1 reference)",
-            f"Mean over {number_of('task', int(summary.counted.sum()))},"
+            f"Mean over {number_of('task', num_tasks)},"
             f" {number_of('seed', config.seeds)}, {config.confidence:.0%} bootstrap interval",
         )
         for height in (0.0, 1.0):
@@ -101,20 +92,21 @@ def compared(comparison: Comparison, contenders: Sequence[Contender]) -> dict[st
     if not comparison.aggregates:
         return {}
     found = {"aggregates": _aggregates(comparison, contenders)}
-    if shown_pairs(comparison, contenders):
+    if _shown_pairs(comparison, contenders):
         found["improvement"] = _improvement(comparison, contenders)
     profiles = {name: (comparison.thresholds, x) for name, x in comparison.profiles.items()}
+    steps, curves = comparison.curves(statistics.interquartile_mean)
     # By the axis, what a step of the environment is on it.
     axes = {
-        "environment steps": dict.fromkeys(comparison.curves, 1.0),
+        "environment steps": dict.fromkeys(curves, 1.0),
         "gradient steps": comparison.gradient_steps,
         "wall seconds of a run": comparison.seconds,
     }
     efficiency = []
     for axis, by in axes.items():
-        known = {name: x for name, x in comparison.curves.items() if by.get(name)}
+        known = {name: x for name, x in curves.items() if by.get(name)}
         if known:
-            efficiency.append((axis, {k: (comparison.steps * by[k], x) for k, x in known.items()}))
+            efficiency.append((axis, {k: (steps * by[k], x) for k, x in known.items()}))
     with plot_style():
         label = "fraction of runs with score > τ"
         figure = _lines([("score τ", profiles)], contenders, label, is_steps=False)
@@ -141,9 +133,22 @@ def _aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> Draw
         return Drawing.of(figure)
 
 
+def _shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> list[tuple[str, str]]:
+    """Return the pairs whose probability of improvement is shown; of many, those with an algorithm.
+
+    The first of a pair comes before the second.
+    """
+    shown = [x for x in contenders if x.name in comparison.scores]
+    pairs = list(itertools.combinations([x.name for x in shown], 2))
+    if len(pairs) <= _MAX_PAIRS:
+        return pairs
+    references = {x.name for x in shown if isinstance(x, AlgorithmContender)}
+    return [pair for pair in pairs if references & set(pair)] or pairs
+
+
 def _improvement(comparison: Comparison, contenders: Sequence[Contender]) -> Drawing:
     """Return the probability of improvement of each shown pair."""
-    pairs = shown_pairs(comparison, contenders)[::-1]
+    pairs = _shown_pairs(comparison, contenders)[::-1]
     colours = {x.name: colour for x, colour in drawing.styled(contenders, comparison.aggregates)}
     names = [" > ".join(map(drawing.short_name, pair)) for pair in pairs]
     width = max(6.4, 3.0 + _LETTER * max(map(len, names)))

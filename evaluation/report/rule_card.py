@@ -10,11 +10,10 @@ import numpy as np
 
 from disco_common import json_lines
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
-from evaluation.report.merging import MergedEvaluation
-from evaluation.report.texts import interval_legend, number_of
+from evaluation.report.stored import MergedEvaluation
+from evaluation.report.tables import intervals_of, number_of, score_table
 from evaluation.scoring import statistics
-from evaluation.scoring.comparison import Comparison, compare, scales
-from evaluation.scoring.summary import Summary, in_order
+from evaluation.scoring.evaluation import Comparison, compare
 
 _CLEARLY = 3.0  # Standard errors.
 _LEVEL = "The data cannot separate {} from"
@@ -26,7 +25,9 @@ def rule_card(
     provenance: Mapping[str, Any],
     evaluations: Sequence[MergedEvaluation],
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Return the card of a rule, and its numbers for each evaluation.
+    """Return the card of a rule, and its numbers for each evaluation as JSON values.
+
+    In the numbers an estimate is a list of its fields.
 
     Args:
       name: of the rule.
@@ -40,22 +41,27 @@ def rule_card(
     parts, numbers = [f"# {name}\n", _origin(provenance)], []
     for merged in evaluations:
         own = _own_contender(merged, fingerprint)
-        summary = merged.summary()
-        shown = [
-            x for x in in_order(merged.contenders) if x.kind != DISCOVERED or x.name == own.name
-        ]
-        compared = [
-            compare(scale, summary, merged.contender_curves, merged.config, shown)
-            for scale in scales(summary)
-        ]
-        failures = _failures(merged, summary, own)
+        shown = [x for x in merged.ordered if x.kind != DISCOVERED or x.name == own.name]
+        compared = [compare(merged, scale, shown) for scale in merged.scales]
+        failures = _failures(merged, own)
+        scores = score_table(merged, shown)
+        rows = [[task, *(x.text for x in cells)] for task, cells in scores.scores]
         parts += [
             _heading(merged),
-            *(_aggregates(x, own.name, merged.config.confidence) for x in compared),
-            _scores(summary, shown),
+            *(_aggregates(x, own.name) for x in compared),
+            _table(["task", *(x.name for x in shown)], [row[: 1 + len(shown)] for row in rows]),
             "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",
         ]
-        numbers.append(_numbers(merged, summary, compared, own, failures))
+        means = statistics.mean(merged.scores[own.name])
+        found = {
+            "tasks": list(merged.tasks),
+            "seeds": list(merged.seeds),
+            "score": merged.config.score_definition,
+            "scores": dict(zip(merged.tasks, means, strict=True)),
+            "aggregates": {x.scale.name: x.aggregates for x in compared},
+            "failures": failures,
+        }
+        numbers.append(json_lines.plain(found))
     return "\n".join(parts), numbers
 
 
@@ -68,6 +74,11 @@ def _own_contender(merged: MergedEvaluation, fingerprint: str) -> Contender:
     raise ValueError(f"{folders} is not an evaluation of this rule; it has those of {names}.")
 
 
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), ""])
+
+
 def _origin(provenance: Mapping[str, Any]) -> str:
     """Return a table of the tasks and the settings of the discovery."""
     agent = provenance.get("agent", {})
@@ -78,7 +89,7 @@ def _origin(provenance: Mapping[str, Any]) -> str:
         "budget": f"{provenance.get('meta_steps', 0):,} meta-steps of K ="
         f" {provenance.get('meta', {}).get('num_updates', '?')} updates;"
         f" {provenance.get('environment_steps', 0):,} environment steps of the agents' learning",
-        "seed": provenance.get("seed", "?"),
+        "seed": str(provenance.get("seed", "?")),
         "code": f"{provenance.get('code_version', '?')}, jax {provenance.get('jax_version', '?')}",
         "agents": f"torso {network.get('torso')}, model {network.get('model')}, heads"
         f" {network.get('head')}; {agent.get('num_environments')} environments x"
@@ -88,8 +99,7 @@ def _origin(provenance: Mapping[str, Any]) -> str:
     if tasks := provenance.get("tasks"):
         steps = sorted(tasks.values())
         rows["tasks"] = f"{len(steps)}, {steps[0]:,} to {steps[-1]:,} environment steps on each"
-    lines = [f"| {name} | {value} |" for name, value in rows.items()]
-    return "\n".join(["| | |", "| --- | --- |", *lines, ""])
+    return _table(["", ""], [*rows.items()])
 
 
 def _heading(merged: MergedEvaluation) -> str:
@@ -100,19 +110,19 @@ def _heading(merged: MergedEvaluation) -> str:
     )
 
 
-def _aggregates(comparison: Comparison, own: str, confidence: float) -> str:
+def _aggregates(comparison: Comparison, own: str) -> str:
     """Return a table of the aggregates, and whom the rule is better than."""
-    labels = list(next(iter(comparison.aggregates.values()), {}))
-    lines = [
-        f"{comparison.scale.name}: {comparison.scale.definition}\n",
-        "| | " + " | ".join(labels) + " |",
-        "| --- |" + " --- |" * len(labels),
+    labels = list(statistics.AGGREGATES)
+    rows = [
+        [name, *(found[x].text(2) for x in labels)] for name, found in comparison.aggregates.items()
     ]
-    for name, found in comparison.aggregates.items():
-        lines.append(f"| {name} | " + " | ".join(found[x].text(2) for x in labels) + " |")
-    tasks = int(comparison.scale.counted.sum())
-    legend = interval_legend(tasks, confidence, "tasks", comparison.has_discoveries)
-    return "\n".join([*lines, "", f"In brackets: {legend}.", "", *_standing(comparison, own)])
+    parts = [
+        f"{comparison.scale.name}: {comparison.scale.definition}\n",
+        _table(["", *labels], rows),
+        f"In brackets: {intervals_of(comparison, 'tasks')}.\n",
+        *_standing(comparison, own),
+    ]
+    return "\n".join(parts)
 
 
 def _standing(comparison: Comparison, own: str) -> list[str]:
@@ -133,52 +143,16 @@ def _standing(comparison: Comparison, own: str) -> list[str]:
     return [f"{what} {'; '.join(others)}.\n" for what, others in found.items()]
 
 
-def _scores(summary: Summary, shown: Sequence[Contender]) -> str:
-    lines = [
-        "| task | " + " | ".join(x.name for x in shown) + " |",
-        "| --- |" + " --- |" * len(shown),
-    ]
-    for i, task in enumerate(summary.tasks):
-        cells = []
-        for contender in shown:
-            scores = summary.scores[contender.name][i]
-            mean, error = statistics.mean(scores), statistics.standard_error(scores)
-            plus_minus = "" if np.isnan(error) else f" ± {error:.2f}"
-            missing = summary.missing(contender.name, i)
-            cells.append(missing if np.isnan(mean) else f"{mean:.2f}{plus_minus}")
-        lines.append(f"| {task} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, ""])
-
-
-def _failures(merged: MergedEvaluation, summary: Summary, own: Contender) -> list[str]:
+def _failures(merged: MergedEvaluation, own: Contender) -> list[str]:
     """Return the tasks on which the rule is not above random, or clearly below the baseline."""
-    scores, random = summary.scores[own.name], summary.scores[RANDOM]
+    scores, best = merged.scores[own.name], merged.best_baseline
     mean, error = statistics.mean(scores), statistics.standard_error(scores)
-    chance = statistics.mean(random)
+    chance = statistics.mean(merged.scores[RANDOM])
     found = []
-    for i, task in enumerate(summary.tasks):
+    for i, task in enumerate(merged.tasks):
         if mean[i] <= chance[i]:
             found.append(f"{task} ({mean[i]:.2f}, the random policy {chance[i]:.2f})")
-        elif summary.baseline[i] - mean[i] > _CLEARLY * error[i]:
-            found.append(f"{task} ({mean[i]:.2f}, the best baseline {summary.baseline[i]:.2f})")
+        elif best[i] - mean[i] > _CLEARLY * error[i]:
+            found.append(f"{task} ({mean[i]:.2f}, the best baseline {best[i]:.2f})")
     failed = int(np.sum(~merged.contender_curves[own.name].is_finite))
     return [*found, *([f"{failed} runs ended with non-finite numbers"] if failed else [])]
-
-
-def _numbers(
-    merged: MergedEvaluation,
-    summary: Summary,
-    compared: Sequence[Comparison],
-    own: Contender,
-    failures: Sequence[str],
-) -> dict[str, Any]:
-    """Return the numbers of one evaluation, as JSON values; an estimate is a list of its fields."""
-    found = {
-        "tasks": list(summary.tasks),
-        "seeds": list(merged.seeds),
-        "score": merged.config.score_definition,
-        "scores": dict(zip(summary.tasks, statistics.mean(summary.scores[own.name]), strict=True)),
-        "aggregates": {x.scale.name: x.aggregates for x in compared},
-        "failures": list(failures),
-    }
-    return json_lines.plain(found)

@@ -1,6 +1,6 @@
 """Learning curves: returns along the budget, on one task or aggregated over tasks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from evaluation.config import EvaluationConfig
 from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring import statistics
-from evaluation.scoring.summary import Summary
+from evaluation.scoring.references import Scale
 
 Curves = tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]
 """The environment steps of a curve's points; and by contender a value, and the low and high end of
@@ -72,80 +72,50 @@ def task_curves(
     return updates * config.agent.steps_per_update, curves
 
 
-def normalized_curves(
-    summary: Summary, contender_curves: Mapping[str, LearningCurves], config: EvaluationConfig
-) -> Curves:
-    """Return the mean normalised return over tasks along the budget, and its environment steps.
-
-    Args:
-      summary: with at least one task that counts.
-      contender_curves: the learning curves of the contenders to compare, by name.
-      config: of the evaluation.
-
-    Returns:
-      See `aggregate_curves`.
-    """
-    scale = summary.scale
-    return aggregate_curves(
-        statistics.mean_over_tasks, contender_curves, scale.counted, scale.normalize, config
-    )
-
-
 def areas(
-    contender_curves: Mapping[str, LearningCurves],
-    tasks: Bool[np.ndarray, "tasks"],
-    normalize: Callable[[np.ndarray], np.ndarray],
-) -> dict[str, Float[np.ndarray, "selected seeds"]]:
+    contender_curves: Mapping[str, LearningCurves], scale: Scale
+) -> dict[str, Float[np.ndarray, "counted seeds"]]:
     """Return the area under each run's normalised learning curve: its mean over the points.
 
-    Args:
-      contender_curves: the learning curves of the contenders to compare, by name.
-      tasks: selects tasks.
-      normalize: see `aggregate_curves`.
-
-    Returns:
-      By contender, for each run; NaN for one without an episode. Points without an episode of a run
-      do not count.
+    It is NaN for a run without an episode; points without an episode of a run do not count.
     """
-    _, joined = join_intervals(list(contender_curves.values()), tasks)
-    found = {}
-    for name, episodes in zip(contender_curves, joined, strict=True):
-        returns = episodes.mean_return
-        points = [normalize(returns[..., point]) for point in range(returns.shape[-1])]
-        found[name] = statistics.mean(np.stack(points, axis=-1))
-    return found
+    return {
+        name: statistics.mean(np.stack(points, axis=-1))
+        for name, points in _normalized_points(contender_curves, scale)[1].items()
+    }
 
 
 def aggregate_curves(
     statistic: statistics.Statistic,
     contender_curves: Mapping[str, LearningCurves],
-    tasks: Bool[np.ndarray, "tasks"],
-    normalize: Callable[[np.ndarray], np.ndarray],
+    scale: Scale,
     config: EvaluationConfig,
 ) -> Curves:
-    """Return a statistic of normalised returns along the budget, and its environment steps.
+    """Return a statistic of normalised returns along the budget, and its interval over seeds.
 
-    Args:
-      statistic: of normalised returns.
-      contender_curves: the learning curves of the contenders to compare, by name.
-      tasks: selects tasks.
-      normalize: maps returns on the selected tasks, `[tasks, seeds]`, to a common scale.
-      config: of the evaluation.
-
-    Returns:
-      The environment steps at which the points' intervals end (see `join_intervals`), and each
-      contender's value, low and high end of the interval over seeds at each; NaN where a task has
-      no episode.
+    The points are those of `join_intervals`; NaN where a task has no episode.
     """
-    updates, joined = join_intervals(list(contender_curves.values()), tasks)
+    updates, returns = _normalized_points(contender_curves, scale)
     curves = {}
-    for name, episodes in zip(contender_curves, joined, strict=True):
-        returns = episodes.mean_return
+    for name, points in returns.items():
         curve = np.full((3, len(updates)), np.nan)
-        for point in range(len(updates)):
-            runs = normalize(returns[..., point])
+        for point, runs in enumerate(points):
             if np.isfinite(runs).any(axis=-1).all():
                 ends = statistics.interval(statistic, runs, **config.bootstrap)
                 curve[:, point] = statistic(runs), *ends
         curves[name] = curve
     return updates * config.agent.steps_per_update, curves
+
+
+def _normalized_points(
+    contender_curves: Mapping[str, LearningCurves], scale: Scale
+) -> tuple[Int[np.ndarray, "points"], dict[str, list[Float[np.ndarray, "counted seeds"]]]]:
+    """Return the updates of joined intervals, and by contender the normalised returns at each."""
+    if not contender_curves:
+        return np.zeros(0, int), {}
+    updates, joined = join_intervals(list(contender_curves.values()), scale.counted)
+    found = {}
+    for name, episodes in zip(contender_curves, joined, strict=True):
+        returns = episodes.mean_return
+        found[name] = [scale.normalize(returns[..., point]) for point in range(len(updates))]
+    return updates, found

@@ -18,15 +18,14 @@ These intervals hold for the given tasks. A claim about other tasks needs the in
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
 from evaluation.scoring import over_tasks
-from evaluation.scoring.estimates import Estimate
-from evaluation.scoring.over_tasks import Statistic
+from evaluation.scoring.over_tasks import Estimate, Statistic
 
 
 def mean(values: Float[np.ndarray, "*s runs"]) -> Float[np.ndarray, "*s"]:
@@ -120,32 +119,29 @@ Rules = Float[np.ndarray, "tasks _"] | Sequence[Float[np.ndarray, "tasks _"]]
 Several rules are one sample of what their discovery finds, and the runs are nested in them."""
 
 
-class Aggregate(NamedTuple):
-    """A statistic of all runs on all tasks, and its bounds, which intervals do not exceed."""
-
-    statistic: Statistic
-    bounds: tuple[float, float] = (-np.inf, np.inf)
-
-    def estimate(self, scores: Rules, **options: Any) -> Estimate:
-        """Return the aggregate of runs; the options are those of `interval` but the bounds."""
-        return estimate(self.statistic, scores, bounds=self.bounds, **options)
-
-
-AGGREGATES = {
-    "IQM": Aggregate(interquartile_mean),
-    "median": Aggregate(median_over_tasks),
-    "mean capped at 1": Aggregate(capped_mean, bounds=(-np.inf, 1.0)),
-    "optimality gap": Aggregate(optimality_gap, bounds=(0.0, np.inf)),
-    "mean": Aggregate(mean_over_tasks),
+AGGREGATES: Mapping[str, Statistic] = {
+    "IQM": interquartile_mean,
+    "median": median_over_tasks,
+    "mean capped at 1": capped_mean,
+    "optimality gap": optimality_gap,
+    "mean": mean_over_tasks,
 }
 """Aggregates of normalised scores, in the order in which they are shown. The optimality gap is to
 1; lower is better."""
+
+_UNBOUNDED = (-np.inf, np.inf)
+BOUNDS: Mapping[Statistic, tuple[float, float]] = {
+    capped_mean: (-np.inf, 1.0),
+    optimality_gap: (0.0, np.inf),
+    probability_of_improvement: (0.0, 1.0),
+}
+"""Of statistics that have some, the bounds that their intervals do not exceed."""
 
 
 def aggregates(contenders: Mapping[str, Rules], **options: Any) -> dict[str, dict[str, Estimate]]:
     """Return all `AGGREGATES` of each contender; the options are those of `interval`."""
     return {
-        name: {label: x.estimate(scores, **options) for label, x in AGGREGATES.items()}
+        name: {label: estimate(x, scores, **options) for label, x in AGGREGATES.items()}
         for name, scores in contenders.items()
     }
 
@@ -195,12 +191,12 @@ def estimate(
       statistic: see `bootstrap`.
       scores: at least one run of each task, of each rule.
       others: scores to compare with, for a statistic of two samples. They are resampled by run.
-      **options: of `interval`.
+      **options: of `interval`; the bounds are those in `BOUNDS`.
 
     Raises:
       ValueError: if a task has no run.
     """
-    settings = {"bounds": (-np.inf, np.inf), **options}
+    settings = {"bounds": BOUNDS.get(statistic, _UNBOUNDED), **options}
     rules = [scores] if isinstance(scores, np.ndarray) else list(scores)
     beside = () if others is None else (others,)
     stacked, least = np.stack(rules), partial(_least, statistic, settings["confidence"])
@@ -246,7 +242,7 @@ def interval(
     resamples: int,
     confidence: float,
     seed: int,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
+    bounds: tuple[float, float] = _UNBOUNDED,
 ) -> tuple[Float[np.ndarray, "*s"] | np.float64, Float[np.ndarray, "*s"] | np.float64]:
     """Return a stratified bootstrap interval of a statistic of runs.
 

@@ -44,9 +44,8 @@ from evaluation.executors import OpenProgress
 from evaluation.loading import agent_of_run
 from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import write_report
-from evaluation.report.manifest import read_manifest
-from evaluation.report.merging import merge
 from evaluation.report.page import Section
+from evaluation.report.stored import merge, read_manifest
 from evaluation.studies import plots, policy_updates, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
 from evaluation.training import Run

@@ -40,10 +40,10 @@ from disco_common.ranges import AT_LEAST_1, POSITIVE
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender
 from evaluation.evaluate import Execution
-from evaluation.report.csv_tables import to_csv
+from evaluation.report.evaluation_files import to_csv
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
-from evaluation.scoring.normalization import by_references
+from evaluation.scoring.references import by_references
 from evaluation.studies import plots
 from evaluation.training import training_settings
 from training import device_program

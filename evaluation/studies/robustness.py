@@ -39,7 +39,7 @@ from evaluation.contenders import (
     random_policy,
 )
 from evaluation.evaluate import Execution, make_runs
-from evaluation.report.csv_tables import to_csv
+from evaluation.report.evaluation_files import to_csv
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
 from evaluation.results import LearningCurves

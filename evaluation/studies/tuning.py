@@ -33,9 +33,9 @@ from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig, family_of
 from evaluation.contenders import Contender, RuleContender, random_policy, tuned_algorithm
 from evaluation.evaluate import Execution, make_runs
-from evaluation.report.csv_tables import to_csv
+from evaluation.report.evaluation_files import to_csv
 from evaluation.scoring import statistics
-from evaluation.scoring.normalization import bounded
+from evaluation.scoring.references import bounded
 from evaluation.tuned_settings import Tuned, TunedSettings
 
 

@@ -20,9 +20,8 @@ from disco_common.checkpoints import CheckpointReader, Checkpoints
 from disco_common.files import write_atomically
 from disco_common.json_lines import JsonLines
 from evaluation.executors import OpenProgress, Progress
-from evaluation.report import probe_scores
-from evaluation.report.discovery_metrics import FILE, read_metrics
-from evaluation.report.discovery_plots import discovery_curves
+from evaluation.report.discoveries import METRICS, read_metrics, read_probes
+from evaluation.report.discovery_section import discovery_curves
 from evaluation.rules import fingerprint
 from launch.support import processes, workdirs
 from launch.support.display import ProgressBar
@@ -201,13 +200,13 @@ class _Log(_Stopping):
         # After the checkpoints are read: if they are unusable, the files stay as they are.
         names = _names_of_tasks(self.discovery)
         write_atomically(self.folder / TASKS, json.dumps(names) + "\n")
-        self._lines = JsonLines(self.folder / FILE)
+        self._lines = JsonLines(self.folder / METRICS)
         self._lines.keep(META_STEP, step)
         settings = dataclasses.asdict(self.settings)
         trackers = Trackers(self.tracking, self.folder, settings, META_STEP, step)
         self._trackers = self.closing.enter_context(trackers)
         self.bar.start(step)
-        probed = probe_scores.read(self.folder)[-1:]
+        probed = read_probes(self.folder)[-1:]
         self._newest = {} if not probed else {_PROBE: probed[0].score}
         logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
         if step and self.discovery.has_hosts:

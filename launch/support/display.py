@@ -16,7 +16,7 @@ from rich.text import Text
 
 from disco_common.terminal import console, printable
 from evaluation.report.evaluation_files import WrittenEvaluation
-from evaluation.report.score_table import ScoreTable
+from evaluation.report.tables import ScoreTable
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -5,7 +5,7 @@ learn by many versions of the rule. So every `probe.interval` meta-steps, fresh 
 tasks of the discovery by the average rule for a whole lifetime. The score is the mean over these
 tasks, each between the random policy's (0) and the reference's (1; `evaluation.scoring.references`)
 and at least -1. `launch.export` writes the rule with the best one. The files are described in
-`evaluation.report.probe_scores`.
+`evaluation.report.discoveries`.
 """
 
 import contextlib
@@ -33,15 +33,20 @@ from disco_common.json_lines import loads, read_object
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
 from evaluation.evaluate import Execution, make_runs
-from evaluation.report import probe_scores
-from evaluation.report.manifest import read_manifest
-from evaluation.report.merging import merge
-from evaluation.report.probe_scores import FOLDER, RULE, SCORE, Probe, read_one
+from evaluation.report.discoveries import (
+    PROBES,
+    RULE,
+    SCORE,
+    Probe,
+    best_probe,
+    read_probe,
+    read_probes,
+)
 from evaluation.report.rule_card import rule_card
+from evaluation.report.stored import merge, read_manifest
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
-from evaluation.scoring.normalization import by_references
-from evaluation.scoring.references import Reference
+from evaluation.scoring.references import Reference, by_references
 from evaluation.studies import ablations
 from launch.support import workdirs
 from launch.support.settings import START, DiscoverSettings, ProbeSettings, make_rule
@@ -188,14 +193,14 @@ class Probes:
           CheckpointError, OSError: if something cannot be written.
           StoppedBySignal: if a signal stopped it, after a checkpoint was saved.
         """
-        own = folder / FOLDER / f"{step:08d}"
+        own = folder / PROBES / f"{step:08d}"
         file = own / RULE
         if file.exists() and fingerprint(ablations.load(file)) != fingerprint(rule):
             _log.warning("%s is of another rule than the run has now: probed again.", own)
             shutil.rmtree(own)
         own.mkdir(parents=True, exist_ok=True)
         if (own / SCORE).exists():
-            return read_one(own)
+            return read_probe(own)
         disco.save(rule, file, provenance)
         contenders = rule_contenders([str(file)], self._config)
         tasks = [task for task, _ in self._chosen.values()]
@@ -206,7 +211,7 @@ class Probes:
         by_task = dict(zip(self._chosen, scores.tolist(), strict=True))
         found = {"meta_step": step, "score": float(np.mean(scores)), "tasks": by_task}
         write_atomically(own / SCORE, json.dumps(found, indent=1, allow_nan=False) + "\n")
-        return read_one(own)
+        return read_probe(own)
 
 
 def _choose(
@@ -238,8 +243,8 @@ def export(
     """
     folder = pathlib.Path(workdir)
     settings = _settings(folder)
-    probes = [one for one in probe_scores.read(folder) if meta_step in (None, one.meta_step)]
-    probe = probe_scores.best(probes)
+    probes = [one for one in read_probes(folder) if meta_step in (None, one.meta_step)]
+    probe = best_probe(probes)
     kept = probe.rule if probe is not None else kept_rule(folder, meta_step or 0)
     if meta_step == 0:
         rule, found = make_rule(settings, folder), rule_provenance(settings, 0, [], [])

@@ -17,8 +17,8 @@ from disco_common.configuration import from_config
 from disco_common.files import write_atomically
 from disco_common.terminal import printable
 from evaluation.executors import Executor, Job, JobsFailedError, Numbers, Report
-from evaluation.report.discovery_metrics import read_metrics
-from evaluation.report.discovery_plots import PROBE, sweep_curves
+from evaluation.report.discoveries import PROBE, read_metrics
+from evaluation.report.discovery_section import sweep_curves
 from launch.support import workdirs
 from launch.support.command_flags import parse_config, split_values
 from launch.support.discoveries import discover

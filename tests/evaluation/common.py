@@ -2,7 +2,7 @@
 
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image, PngImagePlugin
@@ -17,10 +17,12 @@ from evaluation.contenders import (
     RuleContender,
     make_contenders,
 )
-from evaluation.report.discovery_metrics import Discovery
-from evaluation.report.manifest import read_manifest, write_manifest
+from evaluation.report.discoveries import Discovery
+from evaluation.report.stored import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
 from evaluation.scoring import references
+from evaluation.scoring.evaluation import Evaluation
+from evaluation.scoring.references import Reference
 from evaluation.training import Run, train_runs
 from training.schedule import Report
 
@@ -155,6 +157,26 @@ def write_evaluation(
                         Run(contender, task, index).folder(folder), result(score, config, strip)
                     )
     return read_manifest(folder)
+
+
+def evaluation(
+    tasks: Sequence[str],
+    contenders: Sequence[Contender],
+    curves: Mapping[str, LearningCurves],
+    config: EvaluationConfig,
+    scales: Mapping[str, Reference],
+    reasons: Mapping[str, str] | None = None,
+) -> Evaluation:
+    """An evaluation with made-up curves."""
+    return Evaluation(
+        config=config,
+        tasks=tuple(tasks),
+        contenders=tuple(contenders),
+        contender_curves=curves,
+        seeds=config.all_seeds,
+        references=scales,
+        reasons=reasons or {},
+    )
 
 
 def rule_contender(name: str, is_discovered: bool = True, **source) -> RuleContender:

@@ -17,7 +17,6 @@ from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_conten
 from evaluation.report.drawing import colours_of
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
-from evaluation.scoring.summary import in_order, summarize
 from launch.support import evaluations as command
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
@@ -321,10 +320,10 @@ def test_only_a_discovered_rule_of_another_package_is_called_so():
         for level, x in enumerate(contenders)
     }
     references = {"catch/5x5": Reference("", -0.6, 1.0, None, "optimum")}
-    summary = summarize(["catch/5x5"], contenders, curves, common.CONFIG, references)
-    assert ("short_traces", "actor_critic") in summary.differences
-    assert summary.baseline == pytest.approx(2.05)  # Policy gradient's.
-    shown = in_order(contenders)
+    evaluation = common.evaluation(["catch/5x5"], contenders, curves, common.CONFIG, references)
+    assert ("short_traces", "actor_critic") in evaluation.rules_and_baselines
+    assert evaluation.best_baseline == pytest.approx(2.05)  # Policy gradient's.
+    shown = evaluation.ordered
     names = [x.name for x in shown]
     assert (names[0], names[-1]) == ("learned", "random")
     assert "short_traces" in names

@@ -20,7 +20,7 @@ from evaluation.contenders import (
     tuned_algorithm,
 )
 from evaluation.loading import restored
-from evaluation.report.manifest import read_manifest, write_manifest
+from evaluation.report.stored import read_manifest, write_manifest
 from tests.evaluation.common import BASELINES
 from tests.meta.common import small_rule
 

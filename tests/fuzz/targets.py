@@ -84,13 +84,12 @@ def _write_evaluation(folder: pathlib.Path) -> None:
 
 
 def _read_evaluation(folder: pathlib.Path) -> Any:
-    from evaluation.report.manifest import read_manifest
-    from evaluation.report.merging import merge
+    from evaluation.report.stored import merge, read_manifest
 
     (found,) = merge([read_manifest(folder / "evaluation")])
     if not found.folders:
         raise ValueError("; ".join(found.problems) or f"{folder}: no run is finished")
-    found.summary()
+    assert found.comparisons is not None
     if found.problems:  # Named in a report; what is left is right.
         assert all(str(folder) in problem for problem in found.problems), found.problems
         return [*found.problems]
@@ -114,7 +113,7 @@ def _damage_evaluation(rng: random.Random, folder: pathlib.Path) -> tuple[str, b
 
 
 def _write_discovery(folder: pathlib.Path) -> None:
-    from evaluation.report.discovery_plots import DISCOVERY_PANELS
+    from evaluation.report.discoveries import PANELS
     from launch.configs import grid57_laptop
 
     run = folder / "discovery"
@@ -125,7 +124,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
     (run / "metrics.jsonl").write_text(
         "".join(
             json.dumps(
-                dict.fromkeys(DISCOVERY_PANELS, 0.1 * step)
+                dict.fromkeys(PANELS, 0.1 * step)
                 | {"meta_step": step, "episode_return": None, "agents": agents}
             )
             + "\n"

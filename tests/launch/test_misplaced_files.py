@@ -13,7 +13,7 @@ from disco_common.checkpoints import CheckpointReader, Checkpoints
 from environments.suites.sokoban import levels
 from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
-from evaluation.report import probe_scores
+from evaluation.report.discoveries import PROBES, SCORE, read_probes
 from evaluation.scoring import references
 from launch import report
 from launch.support import rules, workdirs
@@ -37,7 +37,7 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     write_evaluation(folder / "evaluation")
     run = folder / "discovery"
-    (run / probe_scores.FOLDER / "00000001").mkdir(parents=True)
+    (run / PROBES / "00000001").mkdir(parents=True)
     (run / "config.json").write_text(json.dumps(DISCOVERY.config))
     lines = "".join(json.dumps(x) + "\n" for x in DISCOVERY.metrics)
     (run / "metrics.jsonl").write_text(lines)
@@ -55,9 +55,7 @@ READERS = {
     "discovery/config.json": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
     "discovery/metrics.jsonl": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
     "discovery/tasks.json": lambda path: rules._tasks(path.parent),
-    f"discovery/{probe_scores.FOLDER}/00000001/{probe_scores.SCORE}": lambda path: (
-        probe_scores.read(path.parents[2])
-    ),
+    f"discovery/{PROBES}/00000001/{SCORE}": lambda path: read_probes(path.parents[2]),
     "settings/config.json": lambda path: workdirs.require_same_settings(path.parent, Settings()),
     "settings/sources.json": lambda path: workdirs.require_same_sources(path.parent, {}),
     "settings/.lock": lambda path: workdirs.locked(path.parent).__enter__(),

@@ -12,8 +12,7 @@ import pytest
 import disco
 import environments
 from disco_common import stopping
-from evaluation.report import probe_scores
-from evaluation.report.discovery_metrics import read_metrics
+from evaluation.report.discoveries import Probe, best_probe, read_metrics, read_probes
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from launch.support import rules
@@ -33,7 +32,7 @@ SETTINGS = dataclasses.replace(
 
 
 def rules_of(folder):
-    return {x.meta_step: fingerprint(disco.load(x.rule)) for x in probe_scores.read(folder)}
+    return {x.meta_step: fingerprint(disco.load(x.rule)) for x in read_probes(folder)}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def finished(tmp_path_factory):
 
 
 def test_every_second_meta_step_and_the_last_one_have_a_probe(finished):
-    found = probe_scores.read(finished)
+    found = read_probes(finished)
     assert [x.meta_step for x in found] == [2, 4, 5]
     scale = references.shipped()["catch/5x5"]
     for one in found:
@@ -73,7 +72,7 @@ def test_probes_do_not_change_the_rule_and_the_best_is_exported(finished, tmp_pa
     rules = rules_of(finished)
     assert rules[5] == fingerprint(disco.load(tmp_path / "newest.npz"))
     assert len(set(rules.values())) == 3
-    best = probe_scores.best(probe_scores.read(finished))
+    best = best_probe(read_probes(finished))
     assert best is not None
     found = export(str(finished), str(tmp_path / "best.npz"))
     assert found["probe_score"] == best.score
@@ -85,9 +84,9 @@ def test_probes_do_not_change_the_rule_and_the_best_is_exported(finished, tmp_pa
 
 
 def test_the_best_has_the_highest_score_and_of_equal_ones_is_the_latest():
-    made = [probe_scores.Probe(step, score, {}, None) for step, score in ((1, 0.5), (2, 0.5))]  # pyright: ignore
-    assert probe_scores.best([*made, probe_scores.Probe(3, 0.4, {}, None)]) == made[1]  # pyright: ignore
-    assert probe_scores.best([]) is None
+    made = [Probe(step, score, {}, None) for step, score in ((1, 0.5), (2, 0.5))]  # pyright: ignore
+    assert best_probe([*made, Probe(3, 0.4, {}, None)]) == made[1]  # pyright: ignore
+    assert best_probe([]) is None
 
 
 @pytest.mark.slow
@@ -103,11 +102,11 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
     monkeypatch.setattr(rules, "make_runs", stopped)
     with pytest.raises(SystemExit, match="143"), stopping.noting():
         discover(SETTINGS, str(tmp_path))
-    assert [x.meta_step for x in probe_scores.read(tmp_path)] == [2]
+    assert [x.meta_step for x in read_probes(tmp_path)] == [2]
     discover(SETTINGS, str(tmp_path))
     assert len(calls) == 4  # The second one is made again, the first one is not.
     assert rules_of(tmp_path) == rules_of(finished)
-    scores = [[x.score for x in probe_scores.read(folder)] for folder in (tmp_path, finished)]
+    scores = [[x.score for x in read_probes(folder)] for folder in (tmp_path, finished)]
     assert scores[0] == scores[1]
     discover(SETTINGS, str(tmp_path))
     assert len(calls) == 4
@@ -155,7 +154,7 @@ def test_a_damaged_probe_is_named(finished, tmp_path):
     file.parent.mkdir(parents=True)
     file.write_text('{"meta_step": 2, "score": NaN, "tasks": {}}')
     with pytest.raises(ValueError, match=r"score.json is .* expected meta_step, score and tasks"):
-        probe_scores.read(tmp_path)
+        read_probes(tmp_path)
     (tmp_path / "metrics.jsonl").write_bytes((finished / "metrics.jsonl").read_bytes())
     records, [problem] = read_metrics(tmp_path)
     assert len(records) == 4

@@ -239,9 +239,9 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
 
 def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     tasks = (TASK, *resolve(["catch/3x3"]))
-    summary = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path).summary
-    assert summary.scores["hand_set"][0].tolist() == [6.0, 6.0]
-    assert np.isfinite(summary.scores["hand_set"]).all()
+    found = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path).evaluation
+    assert found.scores["hand_set"][0].tolist() == [6.0, 6.0]
+    assert np.isfinite(found.scores["hand_set"]).all()
     episodes = (tmp_path / "episode_means.csv").read_text().splitlines()
     assert "corridor/host,hand_set,0,reached,3.0" in episodes
     assert "catch/3x3,random,0,length,2.0" in episodes

@@ -23,9 +23,9 @@ from evaluation.published import (
     PublishedTable,
     published_tables,
 )
-from evaluation.report.csv_tables import to_csv
+from evaluation.report.evaluation_files import to_csv
 from evaluation.scoring import statistics
-from evaluation.scoring.normalization import normalize
+from evaluation.scoring.references import normalize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ STATISTICS: dict[str, Callable[[_Scores], Any]] = {
     "mean_saber": lambda x: statistics.mean_over_tasks(x.normalized(RECORD, cap=2.0)),
     "median_saber": lambda x: statistics.median_over_tasks(x.normalized(RECORD, cap=2.0)),
 }
-"""The statistics that papers print. SABER: see `evaluation.scoring.normalization`."""
+"""The statistics that papers print. SABER: see `evaluation.scoring.references`."""
 
 
 def reproductions() -> list[Reproduction]:

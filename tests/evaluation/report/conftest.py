@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from evaluation.report.html_report import write_report
-from evaluation.report.merging import merge
+from evaluation.report.stored import merge
 from tests.evaluation.common import DISCOVERY, HOSTILE, TASKS, picture, write_evaluation
 
 

@@ -2,8 +2,8 @@ import json
 import pathlib
 
 from evaluation import storage
-from evaluation.report import agent_metrics
-from evaluation.report.merging import merge
+from evaluation.report.run_files import agent_metrics
+from evaluation.report.stored import merge
 from tests.evaluation.common import TASKS, write_evaluation
 
 CONTENDER = "grid57"
@@ -32,7 +32,7 @@ def _found(tmp_path, *lines):
     one = write_evaluation(tmp_path / "one")
     _log(tmp_path / "one", lines)
     [merged] = merge([one])
-    return agent_metrics.agent_metrics(merged, CONTENDER)
+    return agent_metrics(merged, CONTENDER)
 
 
 def test_each_kind_of_updates_has_its_losses_and_the_codebook_beside_them(tmp_path):
@@ -88,5 +88,5 @@ def test_the_first_run_that_logged_something_counts(tmp_path):
     one = write_evaluation(tmp_path / "one")
     _log(tmp_path / "one", [{"loss": 1.0, "environment_steps": 7}], TASKS[1], seed=1)
     [merged] = merge([one])
-    assert list(agent_metrics.agent_metrics(merged, CONTENDER).tasks) == [TASKS[1]]
-    assert agent_metrics.agent_metrics(merged, "random").tasks == {}
+    assert list(agent_metrics(merged, CONTENDER).tasks) == [TASKS[1]]
+    assert agent_metrics(merged, "random").tasks == {}

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders
-from evaluation.report.contender_table import compute, learning_rate
+from evaluation.report.tables import compute, learning_rate
 from tests.evaluation.common import CONFIG
 
 EVERYONE = dataclasses.replace(CONFIG, baselines=("actor_critic", "ppo"))

@@ -4,10 +4,10 @@ import pathlib
 
 import pytest
 
+from evaluation.report.discoveries import Probe
 from evaluation.report.discovery_section import probe_baselines
 from evaluation.report.html_report import write_report
-from evaluation.report.merging import merge
-from evaluation.report.probe_scores import Probe
+from evaluation.report.stored import merge
 from tests.evaluation.common import DISCOVERY, TASKS, write_evaluation
 
 PROBES = (

@@ -18,7 +18,7 @@ def test_tasks_without_reference_scores_have_no_aggregate(tmp_path):
     tasks = [environments.make("catch/4x5"), environments.make("catch/6x5")]
     write_runs(tmp_path, config, tasks=tuple(tasks))
     written = evaluate(tasks, make_contenders(["grid57"], config), config, tmp_path)
-    assert not written.summary.aggregates
+    assert written.evaluation.by_references is None
     assert not written.table.caption
     assert not written.table.aggregates
     assert written.remarks == (

@@ -14,10 +14,9 @@ from PIL import Image
 
 from environments.simulators import Episode
 from evaluation import storage
-from evaluation.report import pictures_of_runs
+from evaluation.report import run_files
 from evaluation.report.html_report import write_report
-from evaluation.report.manifest import read_manifest
-from evaluation.report.merging import merge
+from evaluation.report.stored import merge, read_manifest
 from tests.evaluation.common import CONFIG, DISCOVERY, TASKS, picture, write_evaluation
 from training.records import EpisodeSums
 
@@ -81,15 +80,15 @@ def test_a_damaged_picture_is_left_out(tmp_path, damage, caplog):
     path = storage.run_path(tmp_path / "one", "grid57", TASKS[0], 0) / "strip.png"
     path.write_bytes(damage(picture()))
     [merged] = merge([one])
-    assert merged.pictures("grid57", TASKS[0], 0) == []
+    assert run_files.pictures_of_run(path.parent) == []
     assert str(path.parent) in caplog.text
-    assert merged.pictures("grid57", TASKS[1], 0) == [("4 steps of <b>", picture())]
-    assert merged.pictures("grid57", TASKS[1], 7) == []
+    other = merged.folders["grid57", TASKS[1], 0]
+    assert run_files.pictures_of_run(other) == [("4 steps of <b>", picture())]
 
 
 def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):
     one = write_evaluation(tmp_path / "one", strip=picture())
-    monkeypatch.setattr(pictures_of_runs, "_MAX_PICTURE_BYTES", int(2.5 * len(picture())))
+    monkeypatch.setattr(run_files, "_MAX_PICTURE_BYTES", int(2.5 * len(picture())))
     write_report(tmp_path / "report", merge([one]))
     text = (tmp_path / "report" / "index.html").read_text()
     assert "6 more are in the runs' folders" in text

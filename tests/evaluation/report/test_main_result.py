@@ -8,11 +8,9 @@ import numpy as np
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.report.main_result import main_result
-from evaluation.report.score_table import non_finite_runs, score_table
+from evaluation.report.tables import non_finite_runs, score_table
 from evaluation.results import Episodes, LearningCurves, intervals
-from evaluation.scoring.comparison import compare, scales
 from evaluation.scoring.references import Reference
-from evaluation.scoring.summary import summarize
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(seeds=4, resamples=200, num_points=2)
@@ -54,8 +52,8 @@ def result(by_name, config=CONFIG, tasks=TASKS, has_scale=True, kinds=()):
     }
     references = {task: Reference("", 0.0, 1.0, None, "") for task in tasks} if has_scale else {}
     own = {name: curves(x, config) for name, x in scores.items()}
-    summary = summarize(tasks, made, own, config, references)
-    return main_result(summary, made, config, next(iter(scales(summary)), None))
+    evaluation = common.evaluation(tasks, made, own, config, references)
+    return main_result(evaluation)
 
 
 def test_a_leader_whose_interval_is_above_all_others_is_ahead():
@@ -135,8 +133,8 @@ def test_several_discoveries_are_one_contender():
     means = {"random": 0.0, "ppo": 0.62, **names}
     own = {name: curves(np.full((3, 1), x) + SPREAD) for name, x in means.items()}
     references = {task: Reference("", 0.0, 1.0, None, "") for task in tasks}
-    summary = summarize(tasks, made, own, config, references)
-    found = main_result(summary, made, config, summary.scale)
+    evaluation = common.evaluation(tasks, made, own, config, references)
+    found = main_result(evaluation)
     assert found.leader == "ppo"
     assert "cannot separate it from 3 discoveries (a, b, c)" in found.sentences[0]
 
@@ -160,14 +158,14 @@ def test_a_return_that_is_not_finite_is_not_called_a_missing_episode():
     window = Episodes(np.ones((3, 4)), np.full((3, 4), np.nan))
     own["ppo"] = dataclasses.replace(own["ppo"], window=window)
     references = {task: Reference("", 0.0, 1.0, None, "") for task in TASKS}
-    summary = summarize(TASKS, made, own, CONFIG, references)
-    found = main_result(summary, made, CONFIG, None)
+    evaluation = common.evaluation(TASKS, made, own, CONFIG, references)
+    found = main_result(evaluation)
     assert found.sentences == ("No contender that learns has a score: no return of ppo is finite.",)
     reason = "no return of ppo in the score's window is finite"
-    assert summary.left_out == dict.fromkeys(TASKS, reason)
-    table = score_table(summary, made, CONFIG)
+    assert evaluation.left_out == dict.fromkeys(TASKS, reason)
+    table = score_table(evaluation, made)
     assert [cell.text for cell in table.scores[0][1]] == ["0.000 ± 0.000", "not finite"]
-    assert non_finite_runs(own) == [
+    assert non_finite_runs(evaluation) == [
         "ppo: 12 runs with returns that are not finite, which have no score."
     ]
 
@@ -177,10 +175,10 @@ def test_no_score_below_the_random_policys_is_bold():
     means = {"random": (5.0, 0.0, 1.0), "ppo": (1.0, 1.0, 1.0)}
     own = {name: curves(np.array(x)[:, None] + SPREAD) for name, x in means.items()}
     references = {task: Reference("", 0.0, 1.0, None, "") for task in TASKS}
-    summary = summarize(TASKS, made, own, CONFIG, references)
-    rows = score_table(summary, made, CONFIG).scores
+    evaluation = common.evaluation(TASKS, made, own, CONFIG, references)
+    rows = score_table(evaluation, made).scores
     assert [cells[1].is_best for _, cells in rows] == [False, True, False]
-    [compared] = [compare(x, summary, own, CONFIG, made) for x in scales(summary)]
+    [compared] = evaluation.comparisons
     assert compared.best == {"ppo": 1}
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from evaluation import storage
 from evaluation.contenders import RuleContender
-from evaluation.report.manifest import read_manifest
-from evaluation.report.merging import merge
+from evaluation.report.stored import merge, read_manifest
 from tests.evaluation.common import CONFIG, TASKS, write_evaluation
 
 

@@ -10,17 +10,15 @@ import pytest
 
 from evaluation.contenders import AlgorithmContender
 from evaluation.report import page
+from evaluation.report.discoveries import Probe
 from evaluation.report.discovery_section import DiscoverySection, discovery_section
 from evaluation.report.drawing import Drawing
-from evaluation.report.evaluation_section import EvaluationSection, without_plots
-from evaluation.report.html_report import FilesSection
+from evaluation.report.html_report import EvaluationSection, FilesSection, without_plots
 from evaluation.report.main_result import MainResult
-from evaluation.report.merging import merge
-from evaluation.report.pictures_of_runs import Film, Pictures
-from evaluation.report.probe_scores import Probe
-from evaluation.scoring.bsuite import BsuiteScores
-from evaluation.scoring.crafter import CrafterScores
+from evaluation.report.run_files import Film, Pictures
+from evaluation.report.stored import merge
 from evaluation.scoring.references import Reference
+from evaluation.scoring.suite_scores import BsuiteScores, CrafterScores
 from evaluation.studies.analysis import AnalysisSection, PredictionsPart
 from evaluation.studies.plots import line_panels
 from evaluation.studies.policy_updates import PushSection
@@ -103,18 +101,18 @@ def _evaluation(folder, name: str) -> EvaluationSection:
         problems=(name,),
     )
     section = without_plots(name, merged)
+    vars(merged)["left_out"] = {f"{name} 2": name}
+    vars(merged)["comparisons"] = [
+        dataclasses.replace(
+            x,
+            scale=dataclasses.replace(x.scale, name=name, definition=name),
+            left_out={name: (name,)},
+        )
+        for x in merged.comparisons
+    ]
     return dataclasses.replace(
         section,
         plots=collections.defaultdict(lambda: FIGURE),
-        summary=dataclasses.replace(section.summary, left_out={f"{name} 2": name}),
-        comparisons=tuple(
-            dataclasses.replace(
-                x,
-                scale=dataclasses.replace(x.scale, name=name, definition=name),
-                left_out={name: (name,)},
-            )
-            for x in section.comparisons
-        ),
         result=MainResult((name,)),
         pictures=Pictures(
             {name: [(name, b"")]},
@@ -165,9 +163,9 @@ def test_a_discovery(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_files(name):
     def section(text: str):
-        return FilesSection(tables={text: (text, {text: text})})
+        return FilesSection(name=text, files=["scores.csv"])
 
-    _require_literal(section(name), section("mine"), name)
+    _require_literal(section(name), section("mine"), "a row for each run and scale")
 
 
 @pytest.mark.parametrize("name", NAMES)

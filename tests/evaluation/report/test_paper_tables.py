@@ -5,8 +5,7 @@ from environments.registry import members_of
 from evaluation.contenders import make_contenders
 from evaluation.report.paper_tables import task_table
 from evaluation.results import Episodes, LearningCurves, RunResult, intervals
-from evaluation.scoring.comparison import scales
-from evaluation.scoring.summary import summarize
+from tests.evaluation import common
 from tests.evaluation.common import CONFIG
 
 WORLD_MODELS = {
@@ -19,8 +18,8 @@ WORLD_MODELS = {
 }
 
 
-def _summary(tasks, score=1.0):
-    """A summary of a random policy whose runs all have one score."""
+def _evaluation(tasks, score=1.0):
+    """An evaluation of a random policy whose runs all have one score."""
     [contender] = [x for x in make_contenders([], CONFIG) if x.kind == "random"]
     points = len(intervals(CONFIG)[0])
     run = RunResult(
@@ -33,12 +32,12 @@ def _summary(tasks, score=1.0):
         devices="cpu",
     )
     curves = LearningCurves.of([[run] * CONFIG.seeds for _ in tasks], CONFIG)
-    return summarize(tasks, [contender], {contender.name: curves}, CONFIG, {})
+    return common.evaluation(tasks, [contender], {contender.name: curves}, CONFIG, {})
 
 
 def _table(tasks, score=1.0):
-    summary = _summary(tasks, score)
-    table = task_table(summary, scales(summary))
+    evaluation = _evaluation(tasks, score)
+    table = task_table(evaluation)
     assert table is not None
     return table
 
@@ -82,4 +81,4 @@ def test_agents_of_several_budgets_have_them_in_their_names():
 
 
 def test_tasks_of_no_paper_have_no_table():
-    assert task_table(_summary(["catch/8x8"]), []) is None
+    assert task_table(_evaluation(["catch/8x8"])) is None

@@ -11,13 +11,11 @@ from matplotlib.text import Text
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import GRADIENT_STEPS, make_contenders
-from evaluation.report import discovery_plots, plots
+from evaluation.report import plots
+from evaluation.report.discovery_section import sweep_curves
 from evaluation.report.drawing import Drawing, mark, plot_style
 from evaluation.results import Episodes, LearningCurves, intervals
-from evaluation.scoring.comparison import compare
-from evaluation.scoring.curves import normalized_curves
 from evaluation.scoring.references import Reference
-from evaluation.scoring.summary import summarize
 from tests.evaluation import common
 from tests.evaluation.common import DISCOVERY
 
@@ -62,11 +60,11 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     contender_curves = {c.name: _curves(float(i)) for i, c in enumerate(contenders)}
     tasks = (f"{name}/a", f"{name}/{name}")
     references = {task: Reference("", 0.0, 1.0, None, name) for task in tasks}
-    summary = summarize(tasks, contenders, contender_curves, CONFIG, references)
+    evaluation = common.evaluation(tasks, contenders, contender_curves, CONFIG, references)
     shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
-    plots.learning_curves(summary, contenders, contender_curves, CONFIG)
-    mean_curves = normalized_curves(summary, contender_curves, CONFIG)
-    plots.mean_curves(summary, contenders, mean_curves, CONFIG)
+    plots.learning_curves(evaluation, contenders)
+    [compared] = evaluation.comparisons
+    plots.mean_curves(compared, contenders)
     curves, aggregate = figures
     expected = [*(c.name for c in made), shown]
     assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)
@@ -78,7 +76,7 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
 
 
 def test_names_of_points_are_drawn_as_they_are(figures):
-    discovery_plots.sweep_curves(dict.fromkeys(NAMES[:4], DISCOVERY.metrics))
+    sweep_curves(dict.fromkeys(NAMES[:4], DISCOVERY.metrics))
     [figure] = figures
     [legend] = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == list(NAMES[:4])
@@ -87,9 +85,9 @@ def test_names_of_points_are_drawn_as_they_are(figures):
 
 def test_the_style_of_the_process_changes_no_plot():
     curves = {"one": [{"meta_step": 1, "validation_reward": 0.5}]}
-    plain = discovery_plots.sweep_curves(curves)
+    plain = sweep_curves(curves)
     with style.context(["seaborn-v0_8-poster", "ggplot"]):  # What importing bsuite's plots sets.
-        assert discovery_plots.sweep_curves(curves) == plain
+        assert sweep_curves(curves) == plain
 
 
 def test_a_page_shows_the_figure_in_its_own_ink_and_says_whose_a_line_is():
@@ -118,8 +116,8 @@ def test_sample_efficiency_is_by_steps_updates_and_seconds(figures):
     own = {x.name: _curves(float(i)) for i, x in enumerate(made)}
     tasks = ("one/a", "one/b")
     references = {task: Reference("", 0.0, 1.0, None, "") for task in tasks}
-    summary = summarize(tasks, made, own, CONFIG, references)
-    plots.compared(compare(summary.scale, summary, own, CONFIG, made), made)
+    evaluation = common.evaluation(tasks, made, own, CONFIG, references)
+    plots.compared(evaluation.comparisons[0], made)
     steps, updates, seconds = figures[-1].axes
     labels = ["environment steps", "gradient steps", "wall seconds of a run"]
     assert [panel.get_xlabel() for panel in figures[-1].axes] == labels

@@ -4,8 +4,8 @@ import pathlib
 import pytest
 
 import disco
-from evaluation.report.merging import merge
 from evaluation.report.rule_card import rule_card
+from evaluation.report.stored import merge
 from evaluation.rules import fingerprint
 from tests.evaluation.common import TASKS, write_evaluation
 

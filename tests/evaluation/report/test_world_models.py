@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.contenders import AlgorithmContender
 from evaluation.report.html_report import write_report
-from evaluation.report.merging import merge
+from evaluation.report.stored import merge
 from tests.evaluation.common import CONFIG, picture, write_evaluation
 
 

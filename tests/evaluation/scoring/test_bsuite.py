@@ -12,7 +12,7 @@ import environments
 from environments import EnvironmentNameError
 from environments.simulators import Episode
 from environments.suites import bsuite
-from evaluation.scoring.bsuite import score
+from evaluation.scoring.suite_scores import score
 from tests.environments.streams import dynamics_of
 
 

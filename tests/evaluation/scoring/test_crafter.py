@@ -1,6 +1,6 @@
 import numpy as np
 
-from evaluation.scoring.crafter import crafter_score
+from evaluation.scoring.suite_scores import crafter_score
 
 
 def test_crafter_score_by_hand():

@@ -2,6 +2,7 @@ import numpy as np
 
 from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring.curves import areas, join_intervals
+from evaluation.scoring.references import Scale
 
 
 def curves_of() -> LearningCurves:
@@ -28,5 +29,6 @@ def test_intervals_are_joined_until_each_has_an_episode():
 
 
 def test_the_area_of_a_curve_is_its_mean():
-    found = areas({"a": curves_of()}, np.array([True, False]), lambda returns: returns / 3.0)
+    scale = Scale("", "", np.array([True, False]), low=np.zeros(1), high=np.full(1, 3.0))
+    found = areas({"a": curves_of()}, scale)
     np.testing.assert_array_equal(found["a"], [[3.0]])  # Of 1, 3 and 5.

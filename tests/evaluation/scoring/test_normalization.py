@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from environments.registry import members_of
-from evaluation.scoring.normalization import normalize, published_scales, reference_scale
-from evaluation.scoring.references import Reference
+from evaluation.scoring.references import Reference, normalize, published_scales, reference_scale
 
 
 def test_normalised_scores():

@@ -6,7 +6,7 @@ import scipy.stats
 
 from benchmarks.coverage import Case, coverage
 from evaluation.scoring import over_tasks, statistics
-from evaluation.scoring.estimates import Estimate
+from evaluation.scoring.over_tasks import Estimate
 
 OPTIONS = {"resamples": 4_000, "confidence": 0.95, "seed": 0}
 NAN = float("nan")
@@ -75,7 +75,7 @@ def test_resamples_without_spread_have_an_interval(scores, name):
 def test_no_spread_is_as_sure_as_its_tasks(rules):
     """Wilson's bound, of as many trials as there are tasks, or of rules if there are fewer."""
     won, lost = np.ones((5, 2)), np.zeros((5, 2))
-    options = {**OPTIONS, "bounds": (0.0, 1.0)}
+    options = OPTIONS
     statistic = statistics.probability_of_improvement
     if rules == 1:
         found = statistics.estimate(statistic, won, lost, **options)

@@ -176,7 +176,7 @@ def test_an_interval_over_discoveries_is_students():
 def test_a_probability_of_all_or_nothing_is_as_sure_as_its_runs(runs):
     """Wilson's bound, above a half where an exact rank test of one task has p < 5%."""
     low, high = np.arange(2 * runs, dtype=float).reshape(2, 1, runs)
-    options = {"resamples": 50, "confidence": 0.95, "seed": 0, "bounds": (0.0, 1.0)}
+    options = {"resamples": 50, "confidence": 0.95, "seed": 0}
     statistic = probability_of_improvement
     found = statistics.estimate(statistic, high, low, **options)
     assert (found.value, found.high) == (1.0, 1.0)

@@ -11,8 +11,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, RuleContender
 from evaluation.evaluate import Execution
 from evaluation.report.html_report import write_report
-from evaluation.report.manifest import read_manifest
-from evaluation.report.merging import merge
+from evaluation.report.stored import merge, read_manifest
 from evaluation.studies import robustness
 from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, Variation, variations
 

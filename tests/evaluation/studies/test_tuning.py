@@ -112,5 +112,5 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     config = dataclasses.replace(config, baselines=("ppo_tuned",))
     contenders = make_contenders([], config, tuned={"ppo": best.settings})
     assert [x.name for x in contenders] == ["random", "ppo_tuned"]
-    summary = evaluate(tasks, contenders, config, tmp_path / "tuned").summary
-    assert summary.scores["ppo_tuned"].shape == (1, 1)
+    found = evaluate(tasks, contenders, config, tmp_path / "tuned").evaluation
+    assert found.scores["ppo_tuned"].shape == (1, 1)

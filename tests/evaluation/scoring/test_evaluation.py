@@ -5,13 +5,13 @@ import pytest
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
-from evaluation.report.score_table import score_table
+from evaluation.report.tables import score_table
 from evaluation.results import Episodes, LearningCurves, intervals
 from evaluation.scoring.references import Reference
-from evaluation.scoring.summary import discoveries_of, in_order, summarize
 from tests.evaluation import common
 
 NAN = float("nan")
+CONFIG = EvaluationConfig()
 
 
 @pytest.fixture
@@ -56,15 +56,16 @@ def test_scores_by_hand(config):
     }
     contender_curves = {name: _curves(rows) for name, rows in returns.items()}
     reasons = {"c": "it is too large"}
-    summary = summarize(
+    evaluation = common.evaluation(
         "abcd", contenders, contender_curves, config, _references("a", "b", "d"), reasons
     )
-    assert summary.left_out["c"] == "it is too large"
-    assert "no episode of ours ended" in summary.left_out["d"]
-    np.testing.assert_array_equal(summary.counted, [True, True, False, False])
-    np.testing.assert_array_equal(summary.baseline, [2.0, 5.0, 0.5, 1.0])
+    assert evaluation.left_out["c"] == "it is too large"
+    assert "no episode of ours ended" in evaluation.left_out["d"]
+    [compared] = evaluation.comparisons
+    np.testing.assert_array_equal(compared.scale.counted, [True, True, False, False])
+    np.testing.assert_array_equal(evaluation.best_baseline, [2.0, 5.0, 0.5, 1.0])
     found = {
-        label: {name: x[label].value for name, x in summary.aggregates.items()}
+        label: {name: x[label].value for name, x in compared.aggregates.items()}
         for label in ("mean", "mean capped at 1", "optimality gap")
     }
     names = ("random", "actor_critic", "policy_gradient", "ours")
@@ -76,36 +77,38 @@ def test_scores_by_hand(config):
     assert found["optimality gap"] == pytest.approx(
         dict(zip(names, (1.0, 0.25, 0.75, 0.25), strict=True))
     )
-    assert summary.differences["ours", "actor_critic"].value == pytest.approx(-0.25)
-    assert summary.differences["ours", "policy_gradient"].value == pytest.approx(0.75)
+    assert compared.differences["ours", "actor_critic"].value == pytest.approx(-0.25)
+    assert compared.differences["ours", "policy_gradient"].value == pytest.approx(0.75)
     # On a it ties with actor-critic, on b it loses; it is above policy gradient on both.
-    assert summary.improvement["ours", "actor_critic"].value == pytest.approx(0.25)
-    assert summary.improvement["ours", "policy_gradient"].value == pytest.approx(1.0)
-    assert summary.above_random["ours"] == ("a", "b", "c")
+    assert compared.improvement["ours", "actor_critic"].value == pytest.approx(0.25)
+    assert compared.improvement["ours", "policy_gradient"].value == pytest.approx(1.0)
+    assert evaluation.above_random["ours"] == ("a", "b", "c")
 
 
 def test_a_score_is_never_divided_by_an_estimate(config):
     """Without a reference there is no mean, however good the baselines are."""
     contenders = _contenders(config)
     contender_curves = {c.name: _curves([[1.0, 2.0]]) for c in contenders}
-    summary = summarize(["a"], contenders, contender_curves, config, {})
-    assert not summary.aggregates
-    assert not summary.improvement
-    assert "no reference score" in summary.left_out["a"]
+    evaluation = common.evaluation(["a"], contenders, contender_curves, config, {})
+    assert evaluation.by_references is None
+    assert evaluation.scales == []
+    assert "no reference score" in evaluation.left_out["a"]
 
 
 def test_one_seed_claims_no_place_above_random(config):
     config = dataclasses.replace(config, seeds=1)
     contenders = _contenders(config)
     contender_curves = {c.name: _curves([[-0.7]]) for c in contenders}
-    summary = summarize(["a"], contenders, contender_curves, config, _references("a"))
-    assert summary.aggregates["ours"]["mean"].value == pytest.approx(-0.85)
-    assert np.isnan(summary.aggregates["ours"]["mean"].low)
-    assert not summary.above_random
+    evaluation = common.evaluation(["a"], contenders, contender_curves, config, _references("a"))
+    [compared] = evaluation.comparisons
+    assert compared.aggregates["ours"]["mean"].value == pytest.approx(-0.85)
+    assert np.isnan(compared.aggregates["ours"]["mean"].low)
+    assert not evaluation.above_random
 
 
 def test_discovered_rules_are_shown_first_and_random_last(config):
-    names = [x.name for x in in_order(_contenders(config))]
+    ordered = common.evaluation([], _contenders(config), {}, config, {}).ordered
+    names = [x.name for x in ordered]
     assert names == ["ours", "actor_critic", "policy_gradient", "random"]
 
 
@@ -137,7 +140,9 @@ def test_rules_of_the_best_probes_are_one_discovery():
         _discovered("short", 2, meta_steps=150, planned_meta_steps=150),
         _discovered("start", 3, meta_steps=0, planned_meta_steps=300),
     ]
-    assert discoveries_of(rules) == {"2 discoveries (one, two)": ("one", "two")}
+    assert common.evaluation([], rules, {}, CONFIG, {}).discoveries == {
+        "2 discoveries (one, two)": ("one", "two")
+    }
 
 
 def test_rules_that_differ_in_their_seed_are_one_discovery(config):
@@ -150,16 +155,17 @@ def test_rules_that_differ_in_their_seed_are_one_discovery(config):
     ]
     contenders = (*make_contenders([], config), *rules)
     label = "2 discoveries (one, two)"
-    assert discoveries_of(contenders) == {label: ("one", "two")}
     curves = {c.name: _curves([[2.0, 2.0], [2.0, 2.2]]) for c in contenders}
     curves["two"] = _curves([[3.0, 3.0], [3.0, 3.2]])
-    summary = summarize("ab", contenders, curves, config, _references("a", "b"))
-    found = summary.aggregates[label]["mean"]
+    evaluation = common.evaluation("ab", contenders, curves, config, _references("a", "b"))
+    [compared] = evaluation.comparisons
+    assert evaluation.discoveries == {label: ("one", "two")}
+    found = compared.aggregates[label]["mean"]
     assert found.value == pytest.approx((0.525 + 1.025) / 2)
     assert found.low < 0.0 < 1.5 < found.high  # Two rules say little of the discovery.
-    assert summary.improvement[label, "actor_critic"][:3] == pytest.approx((0.75, 0.0, 1.0))
-    assert summary.differences[label, "actor_critic"].value == pytest.approx(0.25)
-    table = score_table(summary, in_order(contenders), config)
+    assert compared.improvement[label, "actor_critic"][:3] == pytest.approx((0.75, 0.0, 1.0))
+    assert compared.differences[label, "actor_critic"].value == pytest.approx(0.25)
+    table = score_table(evaluation, evaluation.ordered)
     assert table.contenders[-1] == label
     assert table.scores[0][1][-1].text == "2.500 ± 0.500"
     assert all(len(cells) == len(table.contenders) for _, cells in table.aggregates)

@@ -1,15 +1,16 @@
-"""Scores of bsuite (Osband et al. 2020), computed by bsuite's own analysis.
+"""Scores that suites define: Crafter's achievements, and bsuite's experiments.
 
-A run of a setting is a list of episodes. bsuite logs some of them (1, 2, ..., 10, 12, 14, 17, 20,
-25, 30, ...) and computes an experiment's score, between 0 and 1, from the logs of its settings. The
-score of a tag (bsuite's word for a capability) is the mean over the tag's experiments, as in
-bsuite's radar plot. A subset of the settings or experiments is scored, too.
+Crafter (Hafner 2021, arXiv 2109.06780) has success rates of achievements, and the Crafter score.
+
+bsuite (Osband et al. 2020) is scored by its own analysis. A run of a setting is a list of episodes.
+bsuite logs some of them (1, 2, ..., 10, 12, 14, 17, 20, 25, 30, ...) and computes an experiment's
+score, between 0 and 1, from the logs of its settings. The score of a tag (bsuite's word for a
+capability) is the mean over the tag's experiments, as in bsuite's radar plot. A subset of the
+settings or experiments is scored, too.
 """
 
 import contextlib
-import csv
 import dataclasses
-import io
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,11 +18,68 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
+from jaxtyping import Float
 
 from environments.errors import import_package, require
 from environments.simulators import Episode
-from environments.suites import bsuite
+from environments.suites import bsuite, crafter
+from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
+
+
+@dataclasses.dataclass(frozen=True)
+class CrafterScores:
+    """One contender's results on a Crafter task.
+
+    Attributes:
+      success_rates: of each achievement, in percent of the scored episodes, the mean over runs.
+      scores: the Crafter score of each run, in percent.
+    """
+
+    success_rates: dict[str, float]
+    scores: Float[np.ndarray, "runs"]
+
+
+def crafter_score(
+    success_rates: Float[np.ndarray, "runs achievements"],
+) -> Float[np.ndarray, "runs"]:
+    """Return the geometric mean of each run's success rates, offset by 1%, in percent.
+
+    Args:
+      success_rates: fractions of the episodes in which each achievement was unlocked.
+    """
+    return np.expm1(np.mean(np.log1p(100.0 * success_rates), axis=-1))
+
+
+def score_achievements(
+    contender_curves: Mapping[str, LearningCurves], task: int
+) -> dict[str, CrafterScores]:
+    """Return the scores of each contender on a task; without those that have no achievements.
+
+    Args:
+      contender_curves: the learning curves by contender.
+      task: index on the curves' first axis.
+    """
+    return {
+        name: scores
+        for name, curves in contender_curves.items()
+        if (scores := _score(curves, task)) is not None
+    }
+
+
+def _score(curves: LearningCurves, task: int) -> CrafterScores | None:
+    if not set(crafter.ACHIEVEMENTS) <= set(curves.results):
+        return None
+    rates = np.stack([curves.results[name][task] for name in crafter.ACHIEVEMENTS], axis=-1)
+    rates = rates[np.isfinite(rates).all(axis=-1)]
+    if not len(rates):
+        return None
+    percent = 100.0 * rates.mean(axis=0)
+    return CrafterScores(
+        success_rates=dict(zip(crafter.ACHIEVEMENTS, percent, strict=True)),
+        scores=crafter_score(rates),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,18 +167,24 @@ def to_csv(scores: Mapping[str, Sequence[BsuiteScores]]) -> str:
     Args:
       scores: of each contender's seeds.
     """
-    buffer = io.StringIO()
-    rows = csv.writer(buffer, lineterminator="\n")
-    rows.writerow(["contender", "of", "name", "score", "standard error", "seeds", "unfinished"])
+    rows = []
     for contender, seeds in scores.items():
         for kind, field in (("experiment", "experiments"), ("tag", "tags")):
             for name in getattr(seeds[0], field):
-                values = np.array([[getattr(one, field)[name] for one in seeds]])
-                mean, error = statistics.mean(values)[0], statistics.standard_error(values)[0]
-                unfinished = sum(name in one.unfinished for one in seeds)
-                cells = [f"{mean:.6g}", "" if np.isnan(error) else f"{error:.6g}"]
-                rows.writerow([contender, kind, name, *cells, len(seeds), unfinished])
-    return buffer.getvalue()
+                values = np.array([getattr(one, field)[name] for one in seeds])
+                error = statistics.standard_error(values)
+                rows.append(
+                    {
+                        "contender": contender,
+                        "of": kind,
+                        "name": name,
+                        "score": f"{statistics.mean(values):.6g}",
+                        "standard error": "" if np.isnan(error) else f"{error:.6g}",
+                        "seeds": len(seeds),
+                        "unfinished": sum(name in one.unfinished for one in seeds),
+                    }
+                )
+    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
 
 
 def _logs(runs: Mapping[str, Sequence[Episode]]) -> Any:
@@ -130,7 +194,7 @@ def _logs(runs: Mapping[str, Sequence[Episode]]) -> Any:
         for name, episodes in runs.items()
         for row in _logged(name.removeprefix("bsuite/"), episodes)
     ]
-    return _import("logging.logging_utils").join_metadata(_pandas().DataFrame(rows))
+    return _import("logging.logging_utils").join_metadata(pd.DataFrame(rows))
 
 
 def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, Any]]:
@@ -159,11 +223,11 @@ def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, A
 @contextlib.contextmanager
 def _series_can_append() -> Iterator[None]:
     """Add to pandas, for a while, a method that bsuite calls and pandas has no more."""
-    series = _pandas().Series
+    series: Any = pd.Series
     if hasattr(series, "append"):
         yield
         return
-    series.append = lambda self, other: _pandas().concat([self, other])
+    series.append = lambda self, other: pd.concat([self, other])
     try:
         yield
     finally:
@@ -172,7 +236,3 @@ def _series_can_append() -> Iterator[None]:
 
 def _import(module: str) -> Any:
     return import_package(f"bsuite.{module}", "bsuite", "bsuite/…")
-
-
-def _pandas() -> Any:
-    return import_package("pandas", "bsuite", "bsuite/…")

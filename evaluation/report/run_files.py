@@ -1,0 +1,305 @@
+"""What the folders of an evaluation's runs have beside results: metrics, pictures, films, episodes.
+
+Agents log metrics as they learn. Which of them are shown, and with which, follows from their names
+alone, so that any agent that calls its metrics as others do is shown as they are. With several
+kinds of updates a name begins with the kind (`training.records.name_by_kind`), and each kind has
+panels of its own.
+"""
+
+import dataclasses
+import itertools
+import logging
+import math
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib.colors
+import numpy as np
+
+from agents import pictures
+from disco_common import files
+from disco_common.json_lines import JsonLines
+from environments.simulators import Episode
+from evaluation import storage
+from evaluation.contenders import RANDOM, Contender
+from evaluation.report.stored import MergedEvaluation
+from evaluation.report.tables import file_name, format_number
+from training import records
+
+_log = logging.getLogger(__name__)
+
+FOLDER = "films"  # Beside the page.
+_MAX_PICTURE_BYTES = 2_000_000  # Of an evaluation, in the page.
+_MAX_POINTS = 100  # Of a curve.
+_HELD_OUT = "held_out/"  # Begins the names of metrics on new episodes, after training.
+
+Panels = Mapping[str, Mapping[str, tuple[Sequence[int], Sequence[float]]]]
+"""By a panel's title and a metric's name, environment steps and values."""
+
+
+class Group(NamedTuple):
+    """Metrics that share a panel.
+
+    Attributes:
+      title: of the panel.
+      names: matches a metric's whole name, without its kind.
+      caption: what the metrics are.
+    """
+
+    title: str
+    names: re.Pattern[str]
+    caption: str
+
+
+GROUPS = (
+    Group(
+        "losses",
+        re.compile(r"loss(/.+)?|\w+_loss"),
+        "what the updates decrease (loss), and its parts.",
+    ),
+    Group(
+        "use of the codebook",
+        re.compile(r"codes_\w+"),
+        "codes_used is the number of codes among a batch's tokens, codes_perplexity the exponential"
+        " of their entropy (how many equally frequent codes would be as diverse), codes_dead the"
+        " number of codes that no recent batch used.",
+    ),
+    Group(
+        "use of the latents",
+        re.compile(r"kl|latents_used|(prior|posterior)_entropy"),
+        "the divergence of the prior from the posterior (kl), their entropies, and the share of the"
+        " latents' classes that a batch uses (latents_used).",
+    ),
+)
+"""The panels of each kind of updates, in their order. Metrics of no group are not shown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentMetrics:
+    """What an agent logged.
+
+    Attributes:
+      tasks: the panels of the first run on each task that has any.
+      held_out: rows of a table: on these tasks, the metrics on new episodes, if there are any.
+      captions: of the panels' groups, by title.
+    """
+
+    tasks: Mapping[str, Panels]
+    held_out: Sequence[Mapping[str, str]]
+    captions: Mapping[str, str]
+
+
+def agent_metrics(merged: MergedEvaluation, contender: str) -> AgentMetrics:
+    """Return what a contender's agent logged in an evaluation."""
+    tasks, held_out = {}, []
+    for task in merged.tasks:
+        lines = next(filter(None, map(_metrics, _folders(merged, contender, task).values())), [])
+        if panels := _panels(lines):
+            tasks[task] = panels
+            if measured := _held_out(lines):
+                held_out.append({"task": task, **measured})
+    titles = {title for panels in tasks.values() for title in panels}
+    shown = [x for x in GROUPS if any(title.endswith(x.title) for title in titles)]
+    return AgentMetrics(tasks, held_out, {x.title: x.caption for x in shown})
+
+
+def _folders(merged: MergedEvaluation, contender: str, task: str) -> dict[int, pathlib.Path]:
+    """Return the folders of a contender's runs on a task, by seed."""
+    keys = ((contender, task, seed) for seed in merged.seeds)
+    return {key[-1]: merged.folders[key] for key in keys if key in merged.folders}
+
+
+def _metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
+    """Return the metrics that a run logged, without damaged lines; empty if none were kept."""
+    try:
+        lines, problems = JsonLines(folder / records.METRICS).read_undamaged()
+    except OSError as error:
+        lines, problems = {}, [str(error)]
+    for problem in problems:
+        _log.warning("Left out: %s", problem)
+    return list(lines.values())
+
+
+def _panels(lines: Sequence[Mapping[str, Any]]) -> Panels:
+    """Return the curves of a run's metrics, in the order in which their kinds are logged first."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    kinds = dict.fromkeys(kind for name in names if (kind := _kind_and_group(name)[0]) is not None)
+    panels: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
+    for kind, group, name in itertools.product(kinds, GROUPS, names):
+        if _kind_and_group(name) == (kind, group):
+            curve = _curve(lines, name)
+            if curve[0]:
+                title = f"{kind.replace('_', ' ')}: {group.title}" if kind else group.title
+                panels.setdefault(title, {})[name.removeprefix(f"{kind}/")] = curve
+    return panels
+
+
+def _kind_and_group(name: str) -> tuple[str, Group] | tuple[None, None]:
+    """Return a metric's kind of updates, empty without several, and its group."""
+    if name.startswith(_HELD_OUT):
+        return None, None
+    kind, _, rest = name.partition("/")
+    for before, own in (("", name), (kind, rest)):
+        for group in GROUPS:
+            if group.names.fullmatch(own):
+                return before, group
+    return None, None
+
+
+def _curve(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """Return steps and values where both are finite numbers, thinned out evenly."""
+    points = [
+        (line[records.STEPS], line[name])
+        for line in lines
+        if _is_number(line.get(records.STEPS)) and _is_number(line.get(name))
+    ]
+    kept = np.unique(np.linspace(0, len(points) - 1, _MAX_POINTS).round().astype(int))
+    chosen = [points[i] for i in kept] if points else []
+    return [int(steps) for steps, _ in chosen], [float(f"{value:.5g}") for _, value in chosen]
+
+
+def _held_out(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the last numbers on new episodes, by the metrics' names."""
+    return {
+        name.removeprefix(_HELD_OUT).replace("_", " "): format_number(value)
+        for line in lines
+        for name, value in line.items()
+        if name.startswith(_HELD_OUT) and _is_number(value)
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+class Film(NamedTuple):
+    """A film of a final agent.
+
+    Attributes:
+      caption: the contender and the seed.
+      source: the film, in the run's folder.
+      file: its path beside the page.
+    """
+
+    caption: str
+    source: pathlib.Path
+    file: str
+
+    @property
+    def is_image(self) -> bool:
+        """Whether a page shows it as an image."""
+        return self.source.suffix.lower() == ".gif"
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """Pictures and films of what final agents do.
+
+    Attributes:
+      by_task: captions and pictures (PNG), of tasks that have any.
+      films: of tasks that have any.
+      absent: by reason, the tasks without a picture.
+      left_out: the number of pictures for which there was no space.
+    """
+
+    by_task: dict[str, list[tuple[str, bytes]]]
+    films: dict[str, list[Film]]
+    absent: dict[str, list[str]]
+    left_out: int
+
+    @property
+    def plane_colours(self) -> list[str]:
+        """The colours of planes in pictures, in order, as CSS has them."""
+        return [matplotlib.colors.to_hex(colour) for colour in pictures.PLANE_COLOURS]
+
+
+def find_pictures(name: str, merged: MergedEvaluation) -> Pictures:
+    """Return the pictures of each contender's first run on each task that has any, and all films.
+
+    Args:
+      name: of the evaluation, for the films' files.
+      merged: the evaluation, whose shown contenders have them.
+    """
+    found: dict[str, list[tuple[str, bytes]]] = {}
+    films: dict[str, list[Film]] = {}
+    left_out, size, number = 0, 0, itertools.count()
+    for task, contender in itertools.product(merged.tasks, merged.shown):
+        folders = _folders(merged, contender.name, task)
+        for caption, picture in next(filter(None, map(pictures_of_run, folders.values())), []):
+            own = found.setdefault(task, [])
+            if size + len(picture) > _MAX_PICTURE_BYTES:
+                left_out += 1
+                continue
+            size += len(picture)
+            own.append((f"{contender.name}, {caption}", picture))
+        for seed, folder in folders.items():
+            for path in _films(folder):
+                what = f"{contender.name}, seed {seed}" + f", {path.stem}" * (path.stem != "film")
+                file = f"{FOLDER}/{file_name(name)}_{next(number)}{path.suffix}"
+                films.setdefault(task, []).append(Film(what, path, file))
+    absent: dict[str, list[str]] = {}
+    for task in merged.tasks:
+        if task not in found:
+            absent.setdefault(_reason(merged, merged.shown, task), []).append(task)
+    return Pictures({task: x for task, x in found.items() if x}, films, absent, left_out)
+
+
+def pictures_of_run(folder: pathlib.Path) -> list[tuple[str, bytes]]:
+    """Return the pictures (PNG) of a run's final agent, with captions, if any were kept."""
+    found = []
+    for path in storage.picture_files(folder):
+        try:
+            picture = files.read_bytes(path, files.MOST_DATA)
+            found.append((pictures.read_caption(picture) or path.stem, picture))
+        except OSError as error:
+            _log.warning("%s is left out: %s", path, error)
+    return found
+
+
+def _films(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yield the films of a run's final agent that begin as films of their suffix do."""
+    for path in storage.film_files(folder):
+        try:
+            with files.opened(path, files.MOST_DATA) as file:
+                start = file.read(12)
+            is_gif = path.suffix.lower() == ".gif"
+            if not (start.startswith(b"GIF8") if is_gif else start[4:8] == b"ftyp"):
+                raise OSError(f"it is not a {path.suffix} film")
+            yield path
+        except OSError as error:
+            _log.warning("%s is left out: %s", path, error)
+
+
+def _reason(merged: MergedEvaluation, shown: Sequence[Contender], task: str) -> str:
+    """Return why a task has no picture."""
+    learning = {x.name for x in shown if x.kind != RANDOM}
+    if not any(name in learning and own == task for name, own, _ in merged.folders):
+        return "no contender that learns has a run"
+    if merged.config.strip_frames == 0:
+        return "the evaluation drew none (strip_frames is 0)"
+    return (
+        "their observations are neither images nor boards, or drawing failed, which the"
+        " evaluation's log says"
+    )
+
+
+def read_episodes(merged: MergedEvaluation, contender: str, task: str, seed: int) -> list[Episode]:
+    """Return all episodes of a run in a host environment; empty if they were not kept.
+
+    Raises:
+      ValueError: if they are damaged; the message names the file or folder.
+    """
+    folder = merged.folders.get((contender, task, seed))
+    if folder is None:
+        return []
+    try:
+        episodes = records.read_episodes(folder)
+        for one in episodes:
+            numbers = (one.episode_return, one.length, *one.results.values())
+            if not all(isinstance(x, int | float) for x in numbers):
+                raise TypeError(f"expected numbers, found {one}")
+        return episodes
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"The episodes in {folder} are damaged ({error!r}).") from error

@@ -1,0 +1,322 @@
+"""Evaluations on disk: their manifests, and their runs, merged where they are of the same tasks.
+
+`manifest.json` has an evaluation's settings, tasks, contenders and provenance. It is written when
+the evaluation starts, so that unfinished evaluations can be read, too.
+
+Evaluations of the same tasks by the same protocol are merged into one. The protocol is the budget,
+the definition of the score, and the points of the learning curves. Evaluations by different
+protocols, or of different tasks, are never merged.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from agents.rule_agent import AgentConfig
+from disco_common import json_lines
+from disco_common.configuration import from_json
+from disco_common.files import write_atomically
+from evaluation import storage
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import (
+    DISCOVERED,
+    RANDOM,
+    RULE,
+    AlgorithmContender,
+    Contender,
+    RuleContender,
+)
+from evaluation.results import Episodes, LearningCurves, RunResult, intervals
+from evaluation.scoring import references
+from evaluation.scoring.evaluation import Evaluation
+from evaluation.scoring.references import Reference
+
+MANIFEST = "manifest.json"
+# Algorithms of earlier versions that are a rule and an agent.
+_RULES = ("actor_critic", "policy_gradient", "impala", "hand_set")
+
+RunKey = tuple[str, str, int]
+"""A run's contender, task and seed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredEvaluation:
+    """An evaluation on disk, finished or not.
+
+    Attributes:
+      folder: of the evaluation.
+      config: its settings.
+      tasks: names.
+      contenders: without their rules.
+      provenance: code version, command, machine; JSON values.
+    """
+
+    folder: pathlib.Path
+    config: EvaluationConfig
+    tasks: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    provenance: dict[str, Any]
+
+
+def write_manifest(
+    folder: pathlib.Path,
+    config: EvaluationConfig,
+    tasks: Sequence[str],
+    contenders: Sequence[Contender],
+    provenance: Mapping[str, Any],
+) -> None:
+    """Write the manifest of an evaluation.
+
+    Raises:
+      OSError: if it cannot be written.
+    """
+    manifest = {
+        "config": dataclasses.asdict(config),
+        "tasks": list(tasks),
+        "contenders": [contender.described() for contender in contenders],
+        "provenance": dict(provenance),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / MANIFEST, json_lines.dumps(manifest, indent=1) + "\n")
+
+
+def read_manifest(folder: pathlib.Path) -> StoredEvaluation:
+    """Return the evaluation in a folder.
+
+    Raises:
+      ValueError: if the folder is not that of an evaluation, or its manifest is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = json_lines.read_object(path)
+        contenders = tuple(_read_contender(x) for x in manifest["contenders"])
+        if RANDOM not in [contender.name for contender in contenders]:
+            raise ValueError(f"its contenders lack {RANDOM!r}")
+        return StoredEvaluation(
+            folder=folder,
+            config=from_json(EvaluationConfig, manifest["config"]),
+            tasks=tuple(map(str, manifest["tasks"])),
+            contenders=contenders,
+            provenance=dict(manifest["provenance"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else error
+        raise ValueError(
+            f"{str(folder)!r} is not the folder of an evaluation: {path.name}:"
+            f" {str(reason).rstrip('.')}. An"
+            " evaluation that an older version made gets one when it is started again; finished"
+            " runs are not repeated."
+        ) from error
+
+
+def _read_contender(entry: dict[str, Any]) -> Contender:
+    name, kind, source = str(entry["name"]), str(entry["kind"]), dict(entry["source"])
+    if kind in (DISCOVERED, RULE):
+        agent = from_json(AgentConfig, entry["agent"])
+        is_discovered = kind == DISCOVERED
+        return RuleContender(
+            name=name, is_discovered=is_discovered, rule=None, agent=agent, source=source
+        )
+    if "algorithm" not in entry:
+        entry = _of_earlier_version(entry)
+    algorithm, settings = str(entry["algorithm"]), dict(entry["settings"])
+    return AlgorithmContender(name=name, algorithm=algorithm, settings=settings, source=source)
+
+
+def _of_earlier_version(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the entry of an algorithm of a version that had an agent's settings beside each."""
+    kind, source, agent = entry["kind"], entry["source"], entry["agent"]
+    settings = dict(source.get("hyper_parameters", {}))
+    by_task = settings.pop("of_family", {}) | settings.pop("of_game", {})
+    if on_images := settings.pop("for_images", None):
+        by_task["images"] = on_images
+    if by_task:
+        settings["by_task"] = by_task
+    if kind == "agent" and "agent" not in source:
+        raise ValueError(
+            f"The agent {entry['name']!r} was trained by an older version, which did not store what"
+            " it was called."
+        )
+    if kind == RANDOM:
+        settings = {x: agent[x] for x in ("num_environments", "unroll_length")}
+    elif kind in _RULES:
+        settings = {"rule": settings, "agent": agent}
+    return entry | {"algorithm": source.get("agent", kind), "settings": settings}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class MergedEvaluation(Evaluation):
+    """Evaluations of the same tasks by the same protocol, as if they were one.
+
+    The config is the first one's, with the number of distinct seeds of all. Missing runs have no
+    episodes, and NaN as results.
+
+    Attributes:
+      folders: of the runs that are present.
+      sources: the merged evaluations.
+      missing: runs that are absent.
+      problems: one sentence for each file that is ignored.
+    """
+
+    folders: Mapping[RunKey, pathlib.Path]
+    sources: tuple[StoredEvaluation, ...]
+    missing: tuple[RunKey, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The names of the sources' folders."""
+        return " + ".join(dict.fromkeys(source.folder.name for source in self.sources))
+
+
+def merge(evaluations: Sequence[StoredEvaluation]) -> list[MergedEvaluation]:
+    """Return evaluations with those of the same tasks and protocol merged.
+
+    Contenders of equal names are the same if their agents and their rules' parameters are equal;
+    otherwise the name of the folder is added to the name of the later one. If a run is present
+    twice, the first one counts.
+    """
+    groups: dict[Any, list[StoredEvaluation]] = {}
+    for evaluation in evaluations:
+        config = evaluation.config
+        points = intervals(config)[0] * config.agent.steps_per_update
+        protocol = (config.score_definition, tuple(points))
+        groups.setdefault((frozenset(evaluation.tasks), protocol), []).append(evaluation)
+    return [_merge_group(group) for group in groups.values()]
+
+
+def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
+    tasks, config = evaluations[0].tasks, evaluations[0].config
+    seeds = tuple(sorted({seed for one in evaluations for seed in one.config.all_seeds}))
+    contenders: dict[str, Contender] = {}
+    runs: dict[RunKey, tuple[pathlib.Path, RunResult]] = {}
+    problems: list[str] = []
+    for one in evaluations:
+        for contender in one.contenders:
+            named = _with_distinct_name(contender, contenders, one.folder)
+            contenders[named.name] = named
+            _add_runs(one, contender.name, named.name, runs, problems)
+    every = itertools.product(contenders, tasks, seeds)
+    results = {key: result for key, (_, result) in runs.items()}
+    return MergedEvaluation(
+        config=dataclasses.replace(config, seeds=len(seeds), seed=seeds[0]),
+        tasks=tasks,
+        contenders=tuple(contenders.values()),
+        contender_curves={
+            name: _curves(
+                [[results.get((name, task, seed)) for seed in seeds] for task in tasks], config
+            )
+            for name in contenders
+        },
+        seeds=seeds,
+        folders={key: path for key, (path, _) in runs.items()},
+        sources=tuple(evaluations),
+        references=_references(evaluations, problems),
+        missing=tuple(key for key in every if key not in runs),
+        problems=tuple(problems),
+    )
+
+
+def _add_runs(
+    evaluation: StoredEvaluation,
+    contender: str,
+    name: str,
+    runs: dict[RunKey, tuple[pathlib.Path, RunResult]],
+    problems: list[str],
+) -> None:
+    """Add a contender's runs that are present and undamaged.
+
+    Args:
+      evaluation: that has them.
+      contender: its name there.
+      name: its name among all evaluations.
+      runs: to add to.
+      problems: likewise, a sentence for each run that is ignored.
+    """
+    points = len(intervals(evaluation.config)[0])
+    seeds = enumerate(evaluation.config.all_seeds)
+    for task, (index, seed) in itertools.product(evaluation.tasks, seeds):
+        path = storage.run_path(evaluation.folder, contender, task, index)
+        try:
+            result = storage.read(path)
+        except storage.DamagedResultError as error:
+            problems.append(f"{error}: left out.")
+            continue
+        if result is None:
+            continue
+        key = name, task, seed
+        if len(result.curve.count) != points:
+            problems.append(f"{path} has a curve of another length: left out.")
+        elif key not in runs:
+            runs[key] = path, result
+        elif not _is_equal(runs[key][1], result):
+            problems.append(
+                f"{name} on {task} with seed {seed} is in {runs[key][0]} and, with other results,"
+                f" in {evaluation.folder}: the first counts."
+            )
+
+
+def _references(
+    evaluations: Sequence[StoredEvaluation], problems: list[str]
+) -> dict[str, Reference]:
+    """Return the reference scores of the first evaluation that has readable ones."""
+    for one in evaluations:
+        path = one.folder / storage.REFERENCES
+        try:
+            return references.read(path)
+        except FileNotFoundError:
+            problems.append(
+                f"{path} is missing, so that no score is normalised by it: started again, the"
+                " evaluation writes it, and repeats no run."
+            )
+        except (OSError, ValueError) as error:
+            problems.append(f"{error}: left out.")
+    return {}
+
+
+def _with_distinct_name(
+    contender: Contender, others: Mapping[str, Contender], folder: pathlib.Path
+) -> Contender:
+    """Return a contender with a name that no other, different contender has."""
+    for name in (
+        contender.name,
+        f"{contender.name} ({folder.name})",
+        f"{contender.name} ({folder})",
+    ):
+        other = others.get(name)
+        if other is None or _identity(other) == _identity(contender):
+            return dataclasses.replace(contender, name=name)
+    raise ValueError(f"{folder} has two contenders {contender.name!r}; expected one.")
+
+
+def _identity(contender: Contender) -> Any:
+    if isinstance(contender, RuleContender):
+        return contender.agent, contender.parameters_sha256
+    assert isinstance(contender, AlgorithmContender)
+    # The random policy is the same in any number of environments.
+    return contender.kind, None if contender.is_random else contender.settings
+
+
+def _is_equal(run: RunResult, other: RunResult) -> bool:
+    pairs = zip((*run.window, *run.curve), (*other.window, *other.curve), strict=True)
+    return all(np.array_equal(x, y) for x, y in pairs)
+
+
+def _curves(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfig) -> LearningCurves:
+    """Return the learning curves of runs; a run that is None is missing."""
+    points = len(intervals(config)[0])
+    missing = RunResult(
+        curve=Episodes(np.zeros(points), np.zeros(points)),
+        window=Episodes(np.zeros(()), np.zeros(())),
+        results={},
+        is_finite=True,
+        start_seconds=0.0,
+        train_seconds=0.0,
+        devices="",
+    )
+    curves = LearningCurves.of([[run or missing for run in row] for row in rows], config)
+    return dataclasses.replace(curves, devices=tuple(filter(None, curves.devices)))

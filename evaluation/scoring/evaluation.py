@@ -1,0 +1,330 @@
+"""The runs of an evaluation with their scores, and comparisons of contenders over tasks.
+
+The score of a run is the mean return of the episodes that ended in the last part of its budget
+(`EvaluationConfig.score_definition`). Scores on different tasks are put together on one or more
+scales (`evaluation.scoring.references`), first of all from the random policy's score (0) to a
+reference (1). Comparisons are those of Agarwal et al. 2021 (arXiv 2108.13264).
+"""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from evaluation.config import EvaluationConfig
+from evaluation.contenders import (
+    DISCOVERED,
+    GRADIENT_STEPS,
+    RANDOM,
+    AlgorithmContender,
+    Contender,
+    RuleContender,
+)
+from evaluation.results import LearningCurves
+from evaluation.scoring import statistics
+from evaluation.scoring.curves import Curves, aggregate_curves, areas
+from evaluation.scoring.references import Reference, Scale, published_scales, reference_scale
+from evaluation.scoring.statistics import Estimate
+
+# What the headers of rules say that differ in the seed of their discovery only, besides the rule's
+# own settings. The meta-steps of an exported rule may differ, as each discovery exports its best.
+_SAME_IN_ALL_SEEDS = ("environments", "agent", "population", "meta", "objective")
+_PROFILE_POINTS = 81
+
+Estimates = Mapping[tuple[str, str], Estimate]
+"""A statistic of a contender, or of several discoveries, and another contender, by their names."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation:
+    """The runs of an evaluation. Arrays are in the order of its tasks.
+
+    Attributes:
+      config: its settings.
+      tasks: names.
+      contenders: among them the random policy.
+      contender_curves: the learning curves by contender; of a missing run without episodes.
+      seeds: of the curves' second axis.
+      references: the scale of each task that has one, by name.
+      reasons: why other tasks have none, where it is known.
+    """
+
+    config: EvaluationConfig
+    tasks: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    contender_curves: Mapping[str, LearningCurves]
+    seeds: tuple[int, ...]
+    references: Mapping[str, Reference]
+    reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def scores(self) -> dict[str, Float[np.ndarray, "tasks seeds"]]:
+        """Scores of each contender's runs; NaN where no episode ended in the window."""
+        return {x.name: self.contender_curves[x.name].window.mean_return for x in self.contenders}
+
+    @cached_property
+    def not_finite(self) -> dict[str, Bool[np.ndarray, "tasks"]]:
+        """The tasks on which a contender has no score because returns are not finite."""
+        return {
+            name: self.contender_curves[name].window.is_not_finite.any(axis=1)
+            & np.isnan(statistics.mean(scores))
+            for name, scores in self.scores.items()
+        }
+
+    @property
+    def ordered(self) -> list[Contender]:
+        """Contenders for tables and plots: discovered rules first, the random policy last."""
+        order = {DISCOVERED: 0, RANDOM: 2}
+        return sorted(self.contenders, key=lambda x: order.get(x.kind, 1))
+
+    @cached_property
+    def shown(self) -> list[Contender]:
+        """Contenders with at least one score, in order."""
+        return [x for x in self.ordered if np.isfinite(self.scores[x.name]).any()]
+
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """The tasks that are left out of means over tasks, and why."""
+        found = {}
+        for i, task in enumerate(self.tasks):
+            infinite = [name for name, is_one in self.not_finite.items() if is_one[i]]
+            missing = [name for name, scores in self.scores.items() if np.isnan(scores[i]).all()]
+            missing = [name for name in missing if name not in infinite]
+            if task not in self.references:
+                found[task] = self.reasons.get(task, "there is no reference score")
+            elif infinite:
+                found[task] = f"no return of {', '.join(infinite)} in the score's window is finite"
+            elif missing:
+                found[task] = f"no episode of {', '.join(missing)} ended in the score's window"
+        return found
+
+    def missing_score(self, contender: str, task: int) -> str:
+        """Return why a contender has no score on a task, for a cell of a table."""
+        is_infinite = contender in self.not_finite and self.not_finite[contender][task]
+        return "not finite" if is_infinite else "no episode"
+
+    @cached_property
+    def baselines(self) -> list[str]:
+        """The algorithms but the random policy."""
+        return [
+            x.name for x in self.contenders if isinstance(x, AlgorithmContender) and not x.is_random
+        ]
+
+    @cached_property
+    def best_baseline(self) -> Float[np.ndarray, "tasks"]:
+        """The best mean score of a baseline on each task; NaN without any."""
+        means = [statistics.mean(self.scores[name]) for name in self.baselines]
+        nothing = np.full(len(self.tasks), -np.inf)
+        best = np.max([np.nan_to_num(x, nan=-np.inf) for x in (nothing, *means)], axis=0)
+        return np.where(np.isfinite(best), best, np.nan)
+
+    @cached_property
+    def above_random(self) -> dict[str, tuple[str, ...]]:
+        """The tasks on which a contender's mean score is above the random policy's.
+
+        Without a significance test; empty if there is only one seed.
+        """
+        means = {name: statistics.mean(scores) for name, scores in self.scores.items()}
+        return {
+            name: tuple(t for t, x, r in zip(self.tasks, mean, means[RANDOM], strict=True) if x > r)
+            for name, mean in means.items()
+            if self.config.seeds > 1
+        }
+
+    @cached_property
+    def discoveries(self) -> dict[str, tuple[str, ...]]:
+        """The discovered rules that differ in the seed of their discovery only.
+
+        By a description of them, the names of two rules or more. Of several rules of one seed, the
+        first one; none that a discovery started from.
+        """
+        by_seed: dict[str, dict[str, str]] = {}
+        for contender in self.contenders:
+            header = contender.source.get("header", {})
+            known = header.get("provenance", {})
+            is_discovery = isinstance(known, dict) and "seed" in known
+            if contender.kind == DISCOVERED and is_discovery and known.get("meta_steps") != 0:
+                same = [known.get(name) for name in _SAME_IN_ALL_SEEDS]
+                same += [header.get("sizes"), header.get("hyper_parameters")]
+                same.append(known.get("planned_meta_steps", known.get("meta_steps")))
+                names = by_seed.setdefault(json.dumps(same, sort_keys=True), {})
+                names.setdefault(json.dumps(known["seed"]), contender.name)
+        return {
+            f"{len(found)} discoveries ({', '.join(found.values())})": tuple(found.values())
+            for found in by_seed.values()
+            if len(found) > 1
+        }
+
+    @cached_property
+    def scores_over_discoveries(self) -> dict[str, Float[np.ndarray, "tasks rules"]]:
+        """The mean scores of each discovery's rules, by its description: a rule is a run."""
+        return {
+            several: np.stack([statistics.mean(self.scores[name]) for name in names], axis=-1)
+            for several, names in self.discoveries.items()
+        }
+
+    @cached_property
+    def scales(self) -> list[Scale]:
+        """The scales that are defined for the tasks: first its own, by references; maybe none."""
+        counted = np.array([task not in self.left_out for task in self.tasks], bool)
+        own = [reference_scale(self.tasks, self.references, counted)] if counted.any() else []
+        return own + published_scales(self.tasks)
+
+    @cached_property
+    def comparisons(self) -> "list[Comparison]":
+        """The shown contenders compared on each scale."""
+        return [compare(self, scale, self.shown) for scale in self.scales]
+
+    @property
+    def by_references(self) -> "Comparison | None":
+        """The comparison on the scale of the references; None if no task counts on it."""
+        return self.comparisons[0] if len(self.left_out) < len(self.tasks) else None
+
+    @property
+    def rules_and_baselines(self) -> list[tuple[str, str]]:
+        """The pairs of a rule, or several discoveries, and a baseline."""
+        rules = [x.name for x in self.contenders if isinstance(x, RuleContender)]
+        return [*itertools.product([*rules, *self.discoveries], self.baselines)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """Contenders compared on a scale.
+
+    Attributes:
+      scale: of all scores.
+      config: of the evaluation.
+      scores: normalised, by contender with a score on each counted task.
+      discoveries: of several rules that differ in the seed of their discovery only, the scores of
+        each, by their description.
+      members: likewise the rules' names.
+      left_out: contenders without any score on some counted task, with these tasks.
+      contender_curves: the learning curves of those in `scores`.
+      gradient_steps: by contender, the optimiser's steps per environment step, if they are known.
+    """
+
+    scale: Scale
+    config: EvaluationConfig
+    scores: Mapping[str, Float[np.ndarray, "counted seeds"]]
+    discoveries: Mapping[str, Sequence[Float[np.ndarray, "counted seeds"]]]
+    members: Mapping[str, Sequence[str]]
+    left_out: Mapping[str, tuple[str, ...]]
+    contender_curves: Mapping[str, LearningCurves]
+    gradient_steps: Mapping[str, float]
+
+    @cached_property
+    def aggregates(self) -> dict[str, dict[str, Estimate]]:
+        """`statistics.AGGREGATES` by contender, or description of several discoveries, and name."""
+        return statistics.aggregates({**self.scores, **self.discoveries}, **self.config.bootstrap)
+
+    @cached_property
+    def improvement(self) -> Estimates:
+        """The probability that a run of the first contender scores higher than the second's."""
+        return self._of_pairs(statistics.probability_of_improvement)
+
+    @cached_property
+    def differences(self) -> Estimates:
+        """The difference of mean scores over tasks."""
+        return self._of_pairs(statistics.difference_of_means)
+
+    def _of_pairs(self, statistic: statistics.Statistic) -> Estimates:
+        pairs = [*itertools.permutations(self.scores, 2)]
+        pairs += [
+            (several, other)
+            for several, names in self.members.items()
+            for other in self.scores
+            if other not in names
+        ]
+        entrants = {**self.scores, **self.discoveries}
+        return {
+            (x, y): statistics.estimate(
+                statistic, entrants[x], self.scores[y], **self.config.bootstrap
+            )
+            for x, y in pairs
+        }
+
+    @cached_property
+    def thresholds(self) -> Float[np.ndarray, "thresholds"]:
+        """From the 1st to the 95th percentile of all runs, at least -0.1 to 1.1."""
+        every = np.concatenate([x.ravel() for x in self.scores.values()] or [np.zeros(1)])
+        every = every[np.isfinite(every)]
+        high = max(1.1, float(np.quantile(every, 0.95)))
+        return np.linspace(min(-0.1, float(np.quantile(every, 0.01))), high, _PROFILE_POINTS)
+
+    @cached_property
+    def profiles(self) -> dict[str, Float[np.ndarray, "3 thresholds"]]:
+        """The fraction of a contender's runs above each threshold, `[value, low, high]`."""
+        profile = partial(statistics.performance_profile, thresholds=self.thresholds)
+        options = {"bounds": (0.0, 1.0), **self.config.bootstrap}
+        return {
+            name: np.stack([profile(x), *statistics.interval(profile, x, **options)])
+            for name, x in self.scores.items()
+        }
+
+    def curves(self, statistic: statistics.Statistic) -> Curves:
+        """Return a statistic of the normalised returns along the budget."""
+        return aggregate_curves(statistic, self.contender_curves, self.scale, self.config)
+
+    @cached_property
+    def areas(self) -> dict[str, Estimate]:
+        """The IQM of the areas under the runs' learning curves.
+
+        A curve's area is its mean over the points. None of a contender without an episode on some
+        task.
+        """
+        return {
+            name: statistics.estimate(statistics.interquartile_mean, x, **self.config.bootstrap)
+            for name, x in areas(self.contender_curves, self.scale).items()
+            if np.isfinite(x).any(axis=1).all()
+        }
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By contender, wall seconds of training per environment step of a run."""
+        return {
+            name: x.train_seconds / (x.is_finite.size * self.config.num_steps)
+            for name, x in self.contender_curves.items()
+        }
+
+    @property
+    def best(self) -> dict[str, int]:
+        """The number of tasks on which a contender's mean is the highest, and above random's."""
+        means = {name: statistics.mean(x) for name, x in self.scores.items()}
+        chance = means.pop(RANDOM, -np.inf)
+        highest = np.max(list(means.values()), axis=0) if means else 0.0
+        return {k: int(np.sum((x >= highest) & (x > chance))) for k, x in means.items()}
+
+    @property
+    def above_one(self) -> dict[str, int]:
+        """By contender, the number of tasks on which its mean score is above 1."""
+        return {name: int(np.sum(statistics.mean(x) > 1.0)) for name, x in self.scores.items()}
+
+
+def compare(evaluation: Evaluation, scale: Scale, shown: Sequence[Contender]) -> Comparison:
+    """Return some contenders of an evaluation, compared on one of its scales."""
+    tasks = [x for x, counts in zip(evaluation.tasks, scale.counted, strict=True) if counts]
+    complete, left_out = {}, {}
+    for contender in shown:
+        scores = scale.normalize(evaluation.scores[contender.name][scale.counted])
+        lacking = tuple(t for t, runs in zip(tasks, scores, strict=True) if np.isnan(runs).all())
+        if lacking:
+            left_out[contender.name] = lacking
+        else:
+            complete[contender.name] = scores
+    members = {x: names for x, names in evaluation.discoveries.items() if {*names} <= {*complete}}
+    return Comparison(
+        scale=scale,
+        config=evaluation.config,
+        scores=complete,
+        discoveries={x: [complete[name] for name in names] for x, names in members.items()},
+        members=members,
+        left_out=left_out,
+        contender_curves={name: evaluation.contender_curves[name] for name in complete},
+        gradient_steps={
+            x.name: x.source[GRADIENT_STEPS] for x in shown if GRADIENT_STEPS in x.source
+        },
+    )
