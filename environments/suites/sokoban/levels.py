@@ -95,7 +95,7 @@ def _parse_level(rows: list[str]) -> Level:
     border = np.ones_like(level, bool)
     border[1:-1, 1:-1] = False
     require(bool(np.all(level[border] == WALL)), "found a gap in its border, expected '#'.")
-    players, boxes, targets = (np.count_nonzero(level & x) for x in (PLAYER, BOX, TARGET))
+    players, boxes, targets = (int(np.count_nonzero(level & x)) for x in (PLAYER, BOX, TARGET))
     require(players == 1, f"found {players} players, expected one.")
     require(boxes == targets, f"found {boxes} boxes and {targets} targets, expected as many.")
     free = np.any(level & (BOX | TARGET) == BOX)
