@@ -48,7 +48,7 @@ class Isolated:
     second number of a pair of normal ones after each step.
     """
 
-    _current: "ClassVar[Isolated | None]" = None  # The one whose state Python's generator has.
+    _current: "ClassVar[Isolated | None]" = None  # The last one that drew.
 
     def __init__(self, make: Make, seed: int):
         """Make the simulator of a seed."""
@@ -66,14 +66,15 @@ class Isolated:
         return getattr(self._simulator, name)
 
     def _alone(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # The states of Python's generator take as long to exchange as a step of CartPole.
+        # A simulator that is alone in its process finds Python's generator as it left it.
         if Isolated._current is not self:
-            if Isolated._current is not None:
-                Isolated._current._python = random.getstate()
             random.setstate(self._python)
             Isolated._current = self
         _NUMPY.set_bit_generator(self._numpy)
-        return function(*arguments)
+        try:
+            return function(*arguments)
+        finally:
+            self._python = random.getstate()
 
 
 _OF_ONE = threading.RLock()  # Simulators of several threads take turns.
@@ -87,9 +88,7 @@ def generators_kept() -> Iterator[None]:
         try:
             yield
         finally:
-            if Isolated._current is not None:
-                Isolated._current._python = random.getstate()
-                Isolated._current = None
+            Isolated._current = None
             random.setstate(python)
             _NUMPY.set_bit_generator(bits)
 
