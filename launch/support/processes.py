@@ -4,11 +4,11 @@
     python -m launch.discover --coordinator=HOST:PORT --num_processes=2 --process_id=1 ...
 
 Each process runs the same command with the same workdir, on a file system that all of them share.
-Process 0 listens at HOST only if that is an IP address or localhost, otherwise at all addresses of
-its machine; JAX_COORDINATOR_BIND_ADDRESS overrides this. Connections are not authenticated. Under
-Slurm (`srun` with several tasks) and Open MPI the processes find each other without these flags, on
-TPU pods with `--coordinator=auto` (`jax.distributed`); process 0 then listens at all addresses. In
-these cases the only process of a machine has all of its GPUs, and each of several processes has one
+Process 0 listens at the coordinator's address, and only there if it is an address of its machine
+(`_listening_address`). Connections are not authenticated. Under Slurm (`srun` with several tasks)
+and Open MPI the processes find each other without these flags, on TPU pods with
+`--coordinator=auto` (`jax.distributed`); process 0 then listens at all addresses. In these cases
+the only process of a machine has all of its GPUs, and each of several processes has one
 (JAX_LOCAL_DEVICE_IDS=0,1,... overrides this; not tested with GPUs).
 
 When a process dies, the others end within a minute: with status 134 and a message from JAX that
@@ -18,17 +18,19 @@ checkpoint.
 """
 
 import hashlib
+import ipaddress
 import os
 import pathlib
 import re
 import secrets
+import socket
 import sys
 import threading
 from typing import Any
 
 import jax
 import numpy as np
-from absl import flags
+from absl import flags, logging
 from jax.experimental import multihost_utils
 
 _HEARTBEAT_SECONDS = 20
@@ -72,19 +74,46 @@ def join() -> None:
             f"--num_processes is {number} and --process_id {own}; with --coordinator={address}"
             " expected both, the second less than the first."
         )
-    is_literal = _LITERAL.fullmatch(host) is not None
-    is_overridden = "JAX_COORDINATOR_BIND_ADDRESS" in os.environ  # Read by JAX.
     _initialize(
         f"--coordinator={address}",
         timeout,
         coordinator_address=address,
         num_processes=number,
         process_id=own,
-        # By default all addresses, as a machine's own name may resolve to its loopback.
-        coordinator_bind_address=address if is_literal and not is_overridden else None,
+        coordinator_bind_address=_listening_address(address, host) if own == 0 else None,
         # Addresses and numbers are known: no launcher is asked for them.
         cluster_detection_method="deactivate",
     )
+
+
+def _listening_address(address: str, host: str) -> str | None:
+    """Return the address HOST:PORT where process 0 listens; None for JAX's default.
+
+    It is the given one if that is of this machine. Otherwise the others reach the machine by an
+    address that it does not have, behind NAT or by a service's name: it listens at all of its
+    addresses, which a warning says. So it does if its name resolves to the loopback, as in Debian's
+    /etc/hosts: on other machines the name resolves to another address.
+    """
+    if "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:  # Read by JAX.
+        return None
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        for family, kind, _, _, place in found:
+            with socket.socket(family, kind) as trying:
+                trying.bind(place)
+        is_loopback = any(ipaddress.ip_address(place[0]).is_loopback for *_, place in found)
+        if _LITERAL.fullmatch(host) or not is_loopback:
+            return address
+        reason = "is its loopback here"
+    except OSError as error:
+        reason = f"is not of this machine ({error})"
+    logging.warning(
+        "%s of --coordinator %s: process 0 listens at all addresses of this machine, and anyone who"
+        " reaches one can connect. JAX_COORDINATOR_BIND_ADDRESS=ADDRESS:PORT names one.",
+        host,
+        reason,
+    )
+    return None
 
 
 def _is_alone_on_its_machine() -> bool:

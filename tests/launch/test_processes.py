@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import time
 import types
@@ -274,3 +275,33 @@ def test_the_coordinator_listens_at_its_address_only(tmp_path):
         for process in started.values():
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        ("127.0.0.1", True),
+        ("0.0.0.0", True),
+        ("localhost", True),
+        ("198.51.100.7", False),  # Kept for documents: nobody's.
+        ("nowhere.invalid", False),
+    ],
+)
+def test_process_0_listens_where_it_can(monkeypatch, caplog, host, is_own):
+    monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
+    found = processes._listening_address(f"{host}:1", host)
+    assert found == (f"{host}:1" if is_own else None)
+    assert ("listens at all addresses" in caplog.text) != is_own
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "[::]:2")
+    assert processes._listening_address(f"{host}:1", host) is None
+
+
+def test_a_machine_whose_name_is_its_loopback_listens_everywhere_and_says_so(monkeypatch, caplog):
+    """As on Debian: other machines know it by another address."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", 0))]
+    monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert processes._listening_address("mine:1", "mine") is None
+    assert "mine of --coordinator is its loopback here" in caplog.text
+    found[0] = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("0.0.0.0", 0))
+    assert processes._listening_address("mine:1", "mine") == "mine:1"
