@@ -213,6 +213,13 @@ def require_same_settings(
     found = _read_if_there(folder, CONFIG)
     if found is None:
         return
+    meta = found.get("meta")  # Without this field, a falling rate would go on as a constant one.
+    if steps := isinstance(meta, dict) and meta.get("learning_rate_decay_steps"):
+        raise ValueError(
+            f"Workdir {str(folder)!r} is of a discovery whose meta.learning_rate_decay_steps is"
+            f" {_shown(steps)}, which this version cannot continue; expected 0. Choose another"
+            " workdir, or continue it with the version in its version.txt."
+        )
     found = _completed(with_present_names(type(settings), found), settings)
     if different := _differences(found, _as_json(settings), changeable):
         raise ValueError(

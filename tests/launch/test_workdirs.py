@@ -6,6 +6,7 @@ import json
 import pytest
 
 from launch.support import workdirs
+from launch.support.settings import DiscoverSettings
 from launch.support.workdirs import open_workdir, require_same_settings
 
 
@@ -153,3 +154,15 @@ def test_files_of_tasks_may_not_change(tmp_path):
     (tmp_path / "sources.json").write_text("[")
     with pytest.raises(ValueError, match=r"sources\.json is damaged"):
         workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1"})
+
+
+def test_a_discovery_whose_learning_rate_fell_is_not_continued_at_a_constant_one(tmp_path):
+    settings = DiscoverSettings()
+    stored = dataclasses.asdict(settings)
+    for steps in (0, 500):
+        stored["meta"] |= {"learning_rate_decay_steps": steps, "end_learning_rate": 0.1}
+        (tmp_path / "config.json").write_text(json.dumps(stored))
+        if not steps:
+            require_same_settings(tmp_path, settings)
+    with pytest.raises(ValueError, match=r"learning_rate_decay_steps is 500, .*; expected 0"):
+        require_same_settings(tmp_path, settings)
