@@ -125,7 +125,8 @@ def test_what_global_generators_give_depends_on_the_seeds_only_and_not_on_who_st
 def test_the_generators_of_this_process_go_on_as_if_no_simulator_had_drawn():
     np.random.seed(5)  # noqa: NPY002
     before, expected = random.getstate(), np.random.RandomState(5).uniform()
-    SerialSimulators(Global, CORRIDORS, 2, 0, ("reached",)).reset()
+    with workers.generators_kept():  # Checks of types draw, too, outside of it.
+        workers.Isolated(Global, 0).reset()
     assert random.getstate() == before
     assert np.random.uniform() == expected  # noqa: NPY002
 
