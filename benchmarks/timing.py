@@ -37,6 +37,13 @@ def text(seconds: Sequence[float]) -> str:
     return f"{middle:.4g} ms ({low:.4g} to {high:.4g}, {len(seconds)} timed)"
 
 
+def ratio(seconds: Mapping[str, list[float]], name: str, baseline: str) -> str:
+    """Return the median turn-by-turn ratio of two functions' times, and its range."""
+    each = [a / b for a, b in zip(seconds[name], seconds[baseline], strict=True)]
+    spread = f"{min(each):.2f} to {max(each):.2f}, {len(each)} turns"
+    return f"{name} / {baseline}: {statistics.median(each):.2f} ({spread})"
+
+
 def compare(
     programs: Mapping[str, tuple[Callable, tuple]], baseline: str, repeats: int
 ) -> dict[str, list[float]]:
@@ -52,9 +59,7 @@ def compare(
     for name, times in seconds.items():
         print(f"{name}: {text(times)}")
         if name != baseline:
-            each = [a / b for a, b in zip(times, seconds[baseline], strict=True)]
-            spread = f"{min(each):.2f} to {max(each):.2f}, {len(each)} turns"
-            print(f"{name} / {baseline}: {statistics.median(each):.2f} ({spread})", flush=True)
+            print(ratio(seconds, name, baseline), flush=True)
     return seconds
 
 

@@ -22,6 +22,7 @@ from environments.workers import (
     Worker,
     advance,
     generators_kept,
+    use_short_folder,
 )
 
 _ANSWER_SECONDS = 300.0
@@ -109,6 +110,7 @@ class ProcessSimulators:
         self.batch_size, self.restarts = batch_size, 0
         self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())
+        use_short_folder()
         layout = _layout(dynamics, result_names, batch_size)
         # Unlike `SharedMemory`, this stays allocated while any array uses it, even after `close`.
         memory = RawArray("b", Batch(*layout).size)

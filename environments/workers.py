@@ -5,13 +5,16 @@ parent (`environments.processes`).
 """
 
 import contextlib
+import importlib.machinery
 import math
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.util
 import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -37,6 +40,8 @@ STEPS_OF_PROGRESS = 1000  # Of a process, after which its next death counts as t
 _ENGINE_DIED = "engine died: "
 _REFUSED = "refused: "
 _SECONDS_WITHOUT_PARENT = 1.0
+# A socket's path has 107 bytes at most, of which `multiprocessing` needs 32 behind the folder.
+_LONGEST_FOLDER, _SHORT_FOLDERS = 75, ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class Isolated:
@@ -280,8 +285,31 @@ def _context() -> Any:
     if sys.platform != "linux":  # macOS's own libraries do not survive a fork.
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    if not _is_shadowed():
+        context.set_forkserver_preload([__name__])
     return context
+
+
+def _is_shadowed() -> bool:
+    """Return whether the working folder has another package of this one's name.
+
+    The process that forks finds modules there first, whatever `sys.path` is here.
+    """
+    package = __name__.partition(".")[0]
+    found = importlib.machinery.PathFinder.find_spec(package, [os.getcwd()])
+    return found is not None and found.origin != sys.modules[package].__file__
+
+
+def use_short_folder() -> None:
+    """Have `multiprocessing` keep its sockets where their paths are short enough."""
+    if len(os.fsencode(tempfile.gettempdir())) <= _LONGEST_FOLDER:
+        return
+    short = (x for x in _SHORT_FOLDERS if os.access(x, os.W_OK | os.X_OK))
+    kept, tempfile.tempdir = tempfile.tempdir, next(short, None)
+    try:
+        multiprocessing.util.get_temp_dir()  # It remembers the folder.
+    finally:
+        tempfile.tempdir = kept
 
 
 @contextlib.contextmanager

@@ -389,3 +389,41 @@ def test_simulators_that_step_for_long_are_closed_together(monkeypatch):
 def test_no_workers_are_refused(workers):
     with pytest.raises(ValueError, match=f"num_processes is {workers}; expected at least 1"):
         in_processes(staggered, 2, workers)
+
+
+def test_workers_find_this_package_where_the_working_folder_has_one_of_its_name(tmp_path):
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments" / "__init__.py").write_text("raise SystemExit('Not this one.')\n")
+    script = tmp_path / "elsewhere" / "script.py"
+    script.parent.mkdir()
+    script.write_text(
+        "from tests.environments.test_processes import in_processes, staggered\n"
+        "if __name__ == '__main__':\n"
+        "    simulators = in_processes(staggered, 1, 1)\n"
+        "    print(simulators.reset().step_type)\n"
+        "    simulators.close()\n"
+    )
+    outcome = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )
+    assert outcome.stdout == "[0]\n", outcome.stderr
+
+
+def test_a_long_folder_for_temporary_files_is_no_obstacle(tmp_path):
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    code = """
+from tests.environments.test_processes import in_processes, staggered
+if __name__ == "__main__":
+    simulators = in_processes(staggered, 1, 1)
+    print(simulators.reset().step_type)
+    simulators.close()
+"""
+    environment = os.environ | {"TMPDIR": str(folder)}
+    command = [sys.executable, "-c", code]
+    outcome = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert outcome.stdout == "[0]\n", outcome.stderr
