@@ -26,8 +26,8 @@ from disco_common import configuration, files, plugins, terminal
 flags.disclaim_key_flags()  # Flags are those of the command that has them defined.
 
 _NAME = "config"
-_FOLDER = pathlib.Path(__file__).parent.parent / "configs"
-_CONFIGS = sorted(path.stem for path in _FOLDER.glob("[a-z]*.py"))
+CONFIG_FOLDER = pathlib.Path(__file__).parent.parent / "configs"
+CONFIGS = sorted(path.stem for path in CONFIG_FOLDER.glob("[a-z]*.py"))
 _OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
 
 Extend = Callable[[ConfigDict, Sequence[str]], None]
@@ -188,8 +188,8 @@ def _config_of(argument: str) -> ConfigDict:
     A ValueError's message is that of the refusal: config files so refuse their argument.
     """
     file, *arguments = os.path.expanduser(argument).split(":", 1)
-    if file in _CONFIGS:
-        file = str(_FOLDER / f"{file}.py")
+    if file in CONFIGS:
+        file = str(CONFIG_FOLDER / f"{file}.py")
     module: Any = types.ModuleType("config_file")
     module.__file__ = file
     sys.modules[module.__name__] = module  # Dataclasses look up their module there.

@@ -22,20 +22,26 @@ import functools
 import importlib.util
 import inspect
 import io
+import json
 import logging as python_logging
 import os
 import pathlib
 import re
+import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from absl import app, flags, logging
 
 from disco_common import terminal
+from disco_common.files import write_atomically
+from disco_common.json_lines import read_object
 from evaluation.executors import JobsFailedError
 from launch.support.command_flags import (
+    CONFIG_FOLDER,
+    CONFIGS,
     asks_for_help,
     has_flag,
     only_prints_config,
@@ -44,6 +50,17 @@ from launch.support.command_flags import (
     value_of,
     wants_tracebacks,
 )
+
+ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
+
+# Flags with which a command still goes on with the other arguments of a workdir.
+_BESIDE_WORKDIR = {"workdir", "dry_run", "print_config", "imports"}
+# Flags of one process, not of a run.
+_OF_A_PROCESS = ("coordinator", "coordinator_timeout", "num_processes", "process_id")
+# Flags that no file may give: what they name is run, written, or worked with on other machines.
+_ONLY_TYPED = ("workdir", "flagfile", "profile_file", "imports", "ray_address", *_OF_A_PROCESS)
+_WITH_COLONS = ("env_kwargs", "config.families")  # Whose values have colons, and name no module.
+_RULES = ("rule", "config.rule.start")  # Which may be of the hub, `hf:owner/name`.
 
 # Beginnings of JAX errors that the death of another process cannot cause.
 _LOCAL_ERRORS = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
@@ -64,6 +81,7 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
     it with status 3 and a list of them. `--verbosity=1` shows tracebacks and the libraries' logs,
     too. `--help` and `--version` are answered before anything slow is imported: by the functions
     `command`, which returns the exit status or None for 0, and `define_flags`, not by their module.
+    A command that has only `--workdir` goes on with the other arguments that the workdir knows.
     """
     name = _name_of(command.__module__)
     if has_flag("version"):
@@ -73,6 +91,7 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
     at_interrupt = functools.partial(_end_at_interrupt, name)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, at_interrupt)
+    sys.argv[1:1] = _known_arguments(name)  # Before those that are typed, which so replace them.
     _say_what_begins(name)
     with _ended_by_errors(name):
         define_flags()
@@ -122,6 +141,87 @@ def _say_what_begins(name: str) -> None:
         is_there = pathlib.Path(workdir, "config.json").exists()
         what = f"{name.removeprefix('launch.')} {version()} {'goes on' if is_there else 'begins'}"
         print(terminal.message(f"{what} in {workdir}."), file=sys.stderr, flush=True)
+
+
+def _known_arguments(name: str) -> list[str]:
+    """Return the arguments that are known to the workdir, if `--workdir` is alone.
+
+    Files are data: arguments that could have Python run are refused, with what to type.
+    """
+    typed = _joined(sys.argv[1:])
+    folder = pathlib.Path(os.path.expanduser(value_of("workdir")))
+    is_alone = {_flag_of(x) for x in typed} <= _BESIDE_WORKDIR and value_of("workdir")
+    if not is_alone or not (folder / "config.json").exists():
+        return []
+    try:
+        found = read_object(folder / ARGUMENTS)
+        command, known = found["command"], _joined([str(x) for x in found["arguments"]])
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        said = f"{name}: {folder / ARGUMENTS} is ignored: {type(error).__name__}: {error}"
+        print(terminal.message(said), file=sys.stderr)
+        return []
+    if command != name or not known:
+        return []
+    imports = [x for x in typed if _flag_of(x) == "imports"][-1:]
+    shown, is_trusted = shlex.join(known), bool(imports) and not imports[0].endswith("=false")
+    if refused := [x for x in known if not _is_data(x, is_trusted)]:
+        said = (
+            f"{name}: {folder / ARGUMENTS} has arguments that may run code or are not of a run:"
+            f" {shlex.join(refused)}. If you trust them, repeat all: python -m {name}"
+            f" {shlex.join([f'--workdir={folder}'])} {shown}"
+        )
+        print(terminal.message(said), file=sys.stderr)
+        sys.exit(2)
+    print(terminal.message(f"With the arguments in {folder / ARGUMENTS}: {shown}"), file=sys.stderr)
+    return known
+
+
+def _is_data(argument: str, is_trusted: bool) -> bool:
+    """Return whether an argument cannot have Python run what a file names.
+
+    What can: config files but those of `launch/configs`, files of flags, modules to import, and
+    names in modules, which have a colon. If it `is_trusted`, the last two may.
+    """
+    if not re.match(r"--?[A-Za-z]\w*(\.\w+)*(=|$)", argument):
+        return False
+    flag, _, value = argument.lstrip("-").partition("=")
+    if flag in _ONLY_TYPED:
+        return is_trusted and flag == "imports"
+    if flag == "config":
+        file = pathlib.Path(os.path.expanduser(value.partition(":")[0]))
+        is_ours = file.is_file() and file.resolve().parent == CONFIG_FOLDER.resolve()
+        return str(file) in CONFIGS or is_ours
+    if flag in _RULES:
+        value = ",".join(x.strip().removeprefix("hf:") for x in value.split(","))
+    return is_trusted or ":" not in value or flag in _WITH_COLONS
+
+
+def keep_arguments(folder: pathlib.Path) -> None:
+    """Write the arguments of this process in a folder, if it is the workdir of its command."""
+    spec = sys.modules["__main__"].__spec__
+    workdir = pathlib.Path(os.path.expanduser(value_of("workdir")))
+    if spec and spec.name.startswith("launch.") and workdir.absolute() == folder.absolute():
+        left_out = ("workdir", *_OF_A_PROCESS)
+        others = [x for x in _joined(sys.argv[1:]) if _flag_of(x) not in left_out]
+        content = {"command": spec.name, "arguments": others}
+        write_atomically(folder / ARGUMENTS, json.dumps(content, indent=2) + "\n")
+
+
+def _joined(arguments: Iterable[str]) -> list[str]:
+    """Return the arguments with each `--flag value` as `--flag=value`."""
+    joined: list[str] = []
+    for argument in arguments:
+        if not argument.startswith("-") and joined and "=" not in joined[-1]:
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _flag_of(argument: str) -> str:
+    return argument.lstrip("-").partition("=")[0]
 
 
 def version() -> str:

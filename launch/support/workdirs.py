@@ -5,6 +5,7 @@ Commands that write in a workdir open it by `opened`, which locks it. A workdir 
     config.json     the settings
     sources.json    the SHA-256 of files that a discovery's tasks are read from, if there are any
     version.txt     the version of the code
+    arguments.json  the command line, but for --workdir, with which --workdir alone goes on
     .lock           locked by `flock`: the system releases it when the process that holds it ends
     .lock.json      that process; if it is there while `.lock` is free, the process was killed
 """
@@ -33,7 +34,7 @@ from disco_common.configuration import with_present_names
 from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from disco_common.terminal import printable
-from launch.support import processes
+from launch.support import commands, processes
 
 CONFIG, SOURCES, VERSION = "config.json", "sources.json", "version.txt"
 CHECKPOINTS = "checkpoints"  # Of a discovery, a folder.
@@ -197,6 +198,7 @@ def open_workdir(
         try:
             write_atomically(folder / CONFIG, json.dumps(_as_json(settings), indent=2) + "\n")
             write_atomically(folder / VERSION, f"{code_version()}\n")
+            commands.keep_arguments(folder)
         except OSError as error:
             raise _unusable(folder, error) from error
     return folder

@@ -1,13 +1,16 @@
 """What is damaged, who reads it, and what reading may come to."""
 
+import contextlib
 import dataclasses
 import hashlib
+import io
 import json
 import pathlib
 import random
 import shutil
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from tests.fuzz import damage, names
 
@@ -228,6 +231,9 @@ def _write_files(folder: pathlib.Path) -> None:
     (folder / "levels.txt").write_text(FIRST)
     (folder / "config.py").write_text("from launch.configs.grid57_laptop import get_config\n")
     (folder / "tasks.json").write_text('[["catch/5x5", "grid57/00_dense_fixed"]]')
+    (folder / "config.json").write_text("{}")
+    known = {"command": "launch.discover", "arguments": ["--config.seed=3"]}
+    (folder / "arguments.json").write_text(json.dumps(known))
     records.save_agent(folder, {"w": np.arange(6.0)})
 
 
@@ -237,11 +243,21 @@ def _read_files(folder: pathlib.Path) -> Any:
     from environments.suites.sokoban import levels
     from evaluation import tuned_settings
     from evaluation.scoring import references
-    from launch.support import rules
+    from launch.support import commands, rules
     from launch.support.command_flags import parse_config
     from training import records
 
+    arguments = []
+    with (
+        mock.patch("sys.argv", ["-m", f"--workdir={folder}"]),
+        contextlib.redirect_stderr(io.StringIO()) as said,
+        contextlib.suppress(SystemExit),
+    ):
+        arguments = commands._known_arguments("launch.discover")
+    if said.getvalue() and not arguments:
+        raise ValueError(said.getvalue().strip())
     return [
+        arguments,
         str(tuned_settings.read(folder / "tuned.json")),
         str(references.read(folder / "references.json")),
         _digest(levels.read(folder / "levels.txt")),

@@ -16,7 +16,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.report.discoveries import PROBES, SCORE, read_probes
 from evaluation.scoring import references
 from launch import report
-from launch.support import rules, workdirs
+from launch.support import commands, rules, workdirs
 from launch.support.command_flags import parse_config
 from tests.common import at_once, misplaced
 from tests.evaluation.common import DISCOVERY, write_evaluation
@@ -97,9 +97,13 @@ def test_what_is_left_out_of_a_report_is_named(runs, tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_notes_that_cannot_be_read_are_said(tmp_path, kind, caplog):
-    for name in (workdirs.VERSION, ".lock.json"):
+def test_notes_that_cannot_be_read_are_said(tmp_path, kind, caplog, capsys, monkeypatch):
+    for name in (commands.ARGUMENTS, workdirs.VERSION, ".lock.json"):
         misplaced(tmp_path / name, kind)
+    (tmp_path / workdirs.CONFIG).write_text('{"seed": 0}')
+    monkeypatch.setattr("sys.argv", ["-m", f"--workdir={tmp_path}"])
+    assert commands._known_arguments("launch.discover") == []
+    assert f"{tmp_path / commands.ARGUMENTS} is ignored: " in capsys.readouterr().err
     with workdirs.opened(tmp_path, Settings()):
         pass
     assert f"was made by version (unknown: {tmp_path / workdirs.VERSION}" in caplog.text
