@@ -286,7 +286,7 @@ def _context() -> Any:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     if not _is_shadowed():
-        context.set_forkserver_preload([__name__])
+        context.set_forkserver_preload(["disco_common.ends_with_parent", __name__])
     return context
 
 
