@@ -17,7 +17,7 @@ from absl import flags
 
 from launch.support import commands
 from launch.support.command_flags import define_config, define_output_folder, only_prints_config
-from launch.support.evaluation_flags import first_suite, listed
+from launch.support.evaluation_flags import first_suite, suites_of
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
         shown=min(AnalysisConfig.shown, values.steps),
     )
     contenders = rule_contenders([values.rule], config)
-    tasks = resolve(listed(values.suite))
+    tasks = resolve(suites_of(values.suite, values.env_kwargs))
     check(tasks, contenders, config)
     rules = {x.name: x.parameters_sha256 for x in contenders}
     identity = evaluations.Identity.of("analyse", tasks, config, rules=rules)

@@ -20,7 +20,7 @@ from absl import flags
 
 from launch.support import commands
 from launch.support.command_flags import only_prints_config
-from launch.support.evaluation_flags import define_task_flags, listed
+from launch.support.evaluation_flags import define_task_flags, suites_of
 
 # What a rule's file says of the rule before the evolution.
 _OF_ANOTHER_RULE = ("probe_score", "evaluations")
@@ -43,7 +43,7 @@ def main() -> None:
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     config = dataclasses.replace(config, baselines=(), seeds=1)
-    tasks = resolve(listed(values.suite))
+    tasks = resolve(suites_of(values.suite, values.env_kwargs))
     (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
     settings = evolution.EvolutionConfig(
         generations=values.generations,

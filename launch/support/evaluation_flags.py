@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from disco_common import stopping
+from disco_common import json_lines, stopping
 from evaluation.executors import Executor, LocalExecutor
 from launch.support.command_flags import (
     define_config,
@@ -24,6 +24,7 @@ flags.disclaim_key_flags()
 
 ALGORITHMS = "agents"  # In the config, settings of algorithms by name.
 RUNS_PER_RAY_JOB = 16
+_WITH_ARGUMENTS = "gymnasium/"  # Names of environments with arguments.
 
 
 def define_task_flags(default_suite: str, *, has_algorithms: bool = False) -> None:
@@ -32,6 +33,12 @@ def define_task_flags(default_suite: str, *, has_algorithms: bool = False) -> No
     The config may take settings of algorithms, `--config.agents.NAME.FIELD`.
     """
     flags.DEFINE_string("suite", default_suite, "Suites or environments, by commas.")
+    flags.DEFINE_string(
+        "env_kwargs",
+        None,
+        "Arguments of the environments 'gymnasium/…' of --suite, as a JSON object, for example"
+        """ '{"is_slippery": false}'. They become part of the names.""",
+    )
     define_output_folder("workdir", "Folder for all results.")
     define_imports()
     extend = (_with_algorithms,) if has_algorithms else ()
@@ -68,9 +75,10 @@ def _settings_for(suite: str) -> str:
     from environments import registry
 
     family = registry.family_of(suite)
-    if family != "gymnasium" or "/" not in suite:
+    if not suite.startswith(_WITH_ARGUMENTS):
         return family
-    leaves = jax.tree.leaves(registry.make(suite).dynamics.observation_spec())
+    (name,) = suites_of(suite, value_of("env_kwargs") or None)
+    leaves = jax.tree.leaves(registry.make(name).dynamics.observation_spec())
     return "images" if any(len(x.shape) == 3 and x.dtype == np.uint8 for x in leaves) else family
 
 
@@ -130,6 +138,35 @@ def define_tuned() -> None:
         " tuned. 'shipped': those that come with this package, for budgets and agents that they"
         " fit. Empty: none.",
     )
+
+
+def suites_of(suite: str, env_kwargs: str | None) -> list[str]:
+    """Return the names that `--suite` gives, with the arguments of `--env_kwargs`, if given.
+
+    Raises:
+      ValueError: if the arguments are no JSON object, or no environment of the suite takes any.
+    """
+    from environments import names
+
+    suites = listed(suite)
+    if env_kwargs is None:
+        return suites
+    try:
+        arguments = json_lines.loads(env_kwargs)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise ValueError(
+            f"--env_kwargs={env_kwargs}; expected a JSON object, for example"
+            """ '{"is_slippery": false}'."""
+        )
+    takes = [name.startswith(_WITH_ARGUMENTS) for name in suites]
+    if not any(takes):
+        raise ValueError(
+            f"--env_kwargs is for environments '{_WITH_ARGUMENTS}…'; --suite={suite} has none."
+        )
+    found = zip(suites, takes, strict=True)
+    return [names.with_arguments(name, arguments) if its else name for name, its in found]
 
 
 def listed(*values: str) -> list[str]:

@@ -46,6 +46,7 @@ from launch.support.evaluation_flags import (
     first_suite,
     listed,
     opened_executor,
+    suites_of,
 )
 from launch.support.rules import keep_rule
 from launch.support.workdirs import code_version
@@ -353,7 +354,7 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
         commands.leave_accelerators()
     elif not registry.is_host(first_suite(values.suite)):
         commands.use_all_cores()
-    suites = listed(values.suite)
+    suites = suites_of(values.suite, values.env_kwargs)
     runs_per_job = values.runs_per_job
     if runs_per_job is None and values.executor == "ray":
         runs_per_job = RUNS_PER_RAY_JOB

@@ -34,6 +34,7 @@ _FLAGS = {
     "--agent": ("", "dreamer/", "iris/", "muzero/no,", "no/"),
     "--config": ("", "no.py:", "grid57_laptop:"),
     "--config.": tuple(f"{field}=" for field in _FIELDS),
+    "--env_kwargs": ("", '{"x": ', '{"render_mode": ', '{"'),
     "--runs": ("", "no/"),
     "--run": ("", "no/runs/ppo/catch/seed_"),
     "--vary": ("", "config.seed=", "config.no=", "config."),
@@ -68,7 +69,8 @@ def hostile(rng: random.Random) -> tuple[str, str]:
         "number": rng.choice(_NUMBERS),
         "place": rng.choice(_PLACES),
     }[kind]
-    return flag, before + value
+    after = rng.choice(["", "}", '"}']) if flag == "--env_kwargs" else ""
+    return flag, before + value + after
 
 
 def read(flag: str, value: str, folder: pathlib.Path) -> str:
@@ -86,6 +88,8 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
 
     if flag == "--suite":
         made: Any = [task.name for task in resolve(evaluation_flags.listed(value))]
+    elif flag == "--env_kwargs":
+        made = [x.name for x in resolve(evaluation_flags.suites_of("gymnasium/CartPole-v1", value))]
     elif flag == "--rule":
         rules = listed_paths([value])
         made = [x.name for x in contenders.make_contenders(rules, CONFIG)]
