@@ -53,6 +53,15 @@ def replay_bytes(agent: Agent, dynamics: Any, num_steps: int | None = None) -> i
     return replay.num_bytes(jax.eval_shape(lambda: replay.init(layout, unroll)))
 
 
+def bytes_of_run(agent: Agent, dynamics: Any, num_steps: int) -> tuple[int, int, int]:
+    """Return the sizes of a run's learning state, of its full replay, and of its checkpoint."""
+    state = replay.num_bytes(jax.eval_shape(agent.init, jax.random.key(0)))
+    stored, kept = replay_bytes(agent, dynamics, num_steps), agent.experience.replay
+    is_in_jax = isinstance(dynamics, environments.JaxEnvironment)
+    has_replay = is_in_jax or (kept is not None and kept.in_checkpoints)
+    return state, stored, state + stored * has_replay
+
+
 def require_memory_for_replays(replays: Mapping[str, int]) -> None:
     """Check that the replays of a process, bytes by the agents' name, fit in the host's memory.
 
@@ -93,17 +102,15 @@ def require_memory_for_runs(
     Raises:
       ValueError: if they do not fit; the message has their sizes, and the free memory.
     """
-    state = replay.num_bytes(jax.eval_shape(agent.init, jax.random.key(0)))
-    stored = replay_bytes(agent, dynamics, num_steps)
+    state, stored, checkpoint = bytes_of_run(agent, dynamics, num_steps)
     devices = 1
-    held, on_host = state, stored  # Of a device, and of the host besides.
+    # Of a device, and of the host besides: a replay, and its copy if a checkpoint has it.
+    held, on_host = state, stored + checkpoint - state
     if isinstance(dynamics, environments.JaxEnvironment):
         devices = jax.local_device_count()
         per_pass = runs_per_pass(runs_at_once, num_runs, devices)
         # With padding.
         held, on_host = -(-num_runs // (devices * per_pass)) * per_pass * (state + stored), 0
-    elif agent.experience.replay is not None and agent.experience.replay.in_checkpoints:
-        on_host = 2 * stored
     on_host += devices * held
     own = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")  # None for a CPU.
     needs = [("The host", on_host + (devices * held if own is None else 0), free_memory())]

@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import psutil
 from absl import logging
+from rich.filesize import decimal
 
 import disco
 from disco_common import stopping
@@ -38,6 +40,8 @@ from launch.support.workdirs import code_version
 from meta.discovery import Discovery
 from meta.population import DiscoveryState
 from meta.run import Observer, RunMetrics, run
+from training.memory_budget import replay_bytes
+from training.replay import num_bytes
 
 _MEASURED = 4  # Meta-steps by which `--dry_run` knows the speed.
 _PROBE = "score of fresh agents (0 random policy, 1 reference)"
@@ -119,7 +123,20 @@ def _show_speed(
         f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"
         f" on {settings.suite}, {steps * missing:,} environment steps: about"
         f" {takes} on {jax.device_count()} x {jax.devices()[0].device_kind}"
-        f" ({each:.2g} s per meta-step), and the compilation and the probes. Nothing was written."
+        f" ({each:.2g} s per meta-step), and the compilation and the probes."
+    )
+    state, taken = num_bytes(discovery.abstract_state), psutil.Process().memory_info().rss
+    of_hosts = sum(
+        len(group.indices) * replay_bytes(group.agent, group.dynamics)
+        for group in discovery.groups
+        if group.is_host
+    )
+    print(
+        f"Memory: rule, agents and the replays of JAX environments of {decimal(state)}, other full"
+        f" replays of {decimal(of_hosts)}; updates need more. This process has"
+        f" {decimal(taken)} on the host.\n"
+        f"Disk: {decimal(state)} at most for a checkpoint, of which the newest"
+        f" {settings.checkpoints_kept} are kept. Nothing was written."
     )
 
 

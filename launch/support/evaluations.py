@@ -15,7 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import psutil
 from ml_collections import ConfigDict
+from rich.filesize import decimal
 from rich.table import Table
 
 from disco_common.configuration import from_config
@@ -50,6 +52,7 @@ from launch.support.evaluation_flags import (
 )
 from launch.support.rules import keep_rule
 from launch.support.workdirs import code_version
+from training.memory_budget import bytes_of_run
 from training.passes import runs_per_pass
 
 _SECONDS = 10.0  # That a job is measured by `--dry_run`, after its first report.
@@ -183,24 +186,38 @@ def show_speed(
 ) -> None:
     """Print a table of the contenders: their runs, and their speed in the first seconds.
 
-    Speed is measured on this machine, by the first job of each, in a folder that is deleted.
+    Speed is measured on this machine, by the first job of each, in a folder that is deleted. How
+    large learning states and replays are is known of the same jobs.
     """
     table, total = Table("contender", "runs", "finished", "steps", "steps/s"), 0.0
+    held, checkpoints, agents = 0, 0, 0  # Bytes.
     for contender in contenders:
         runs = list(itertools.chain(*runs_of(contender, tasks, config)))
         missing = [x for x in runs if not _is_finished(pathlib.Path(workdir), x)]
         steps, rate = len(missing) * config.num_steps, ""
         if missing:
-            speed = _steps_per_second(next(iter(job_groups(missing, runs_per_job))), config)
+            group = next(iter(job_groups(missing, runs_per_job)))
+            speed = _steps_per_second(group, config)
             total += steps / speed
+            if contender.own_training is None:
+                agent, dynamics = contender.make(group[0].task), group[0].task.dynamics
+                state, stored, saved = bytes_of_run(agent, dynamics, config.num_steps)
+                held = max(held, len(group) * (state + stored))
+                checkpoints = max(checkpoints, 2 * len(group) * saved)  # The newest two.
+                agents += len(missing) * state
             rate = f"{speed:,.0f}"
         finished = str(len(runs) - len(missing))
         table.add_row(contender.name, str(len(runs)), finished, f"{steps:,}", rate)
     console(log_width=100).print(table)
+    taken = decimal(psutil.Process().memory_info().rss)
     print(
         f"About {datetime.timedelta(seconds=round(total))} on {jax.local_device_count()} x"
         f" {jax.devices()[0].device_kind}, one job after the other, and the compilation;"
-        " longer for agents that begin to learn later. Nothing was written."
+        " longer for agents that begin to learn later.\n"
+        f"Memory: learning states and full replays of {decimal(held)} at once, in the largest of"
+        f" these jobs; updates need more. This process has {taken} on the host.\n"
+        f"Disk: final agents of {decimal(agents)}, and checkpoints of up to {decimal(checkpoints)}"
+        " of a job that is under way; episodes and pictures are small. Nothing was written."
     )
 
 

@@ -40,6 +40,8 @@ def test_of_an_evaluation(tmp_path, capsys):
     said = capsys.readouterr().out
     assert re.search(r"random\s*│ 2\s*│ 0\s*│ 2,048", said)
     assert re.search("About .* on 1 x cpu|About .* on 2 x cpu", said)
+    assert "Memory: learning states and full replays of 0 bytes at once" in said
+    assert "Disk: final agents of 0 bytes, and checkpoints of up to 0 bytes of a job" in said
     assert contents(tmp_path) == before
 
 
@@ -72,7 +74,10 @@ def test_of_a_discovery(tmp_path, capsys):
     settings = dataclasses.replace(get_settings(), meta_steps=200)
     stop = discoveries._Stop()
     discoveries._show_speed(settings, tiny_discovery(), str(tmp_path), stop)
-    assert "10 of 200 meta-steps" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "10 of 200 meta-steps" in said
+    assert re.search(r"agents and the replays of JAX environments of [\d.]+ [kM]B, other", said)
+    assert re.search(r"Disk: [\d.]+ [kM]B at most for a checkpoint, of which the newest 3 ", said)
     assert contents(tmp_path) == {}
 
 

@@ -35,13 +35,14 @@ class Replaying:
     """The random policy with a learning state and a replay."""
 
     random: RandomAgent
+    replay: ReplaySpec = ReplaySpec(4000)
     initial_memory = property(lambda self: self.random.initial_memory)
     act = property(lambda self: self.random.act)
     update = property(lambda self: self.random.update)
 
     @property
     def experience(self):
-        return dataclasses.replace(self.random.experience, replay=ReplaySpec(4000))
+        return dataclasses.replace(self.random.experience, replay=self.replay)
 
     def init(self, key):
         del key
@@ -94,3 +95,15 @@ def test_runs_in_host_environments_need_a_learning_state_and_their_replay(free, 
     monkeypatch.setattr(Device, "memory_stats", lambda self: {"bytes_limit": 39_999})
     with pytest.raises(ValueError, match=r"A device needs .* are free"):
         require_memory_for_runs("corridor", agent, dynamics, 1, 4000)
+
+
+@pytest.mark.parametrize("in_checkpoints", [False, True])
+def test_a_checkpoint_has_the_replay_in_jax_or_if_the_agent_asks_for_it(in_checkpoints):
+    spec = ReplaySpec(4000, in_checkpoints=in_checkpoints)
+    for dynamics in (environments.make("catch/5x5").dynamics, HostCorridors(2)):
+        agent = cast(Any, Replaying(RandomAgent(dynamics, 2, 10), spec))
+        state, stored, checkpoint = memory_budget.bytes_of_run(agent, dynamics, 4000)
+        assert state == 40_000
+        assert stored == memory_budget.replay_bytes(agent, dynamics, 4000) > 4000
+        is_in_jax = isinstance(dynamics, environments.JaxEnvironment)
+        assert checkpoint == state + stored * (is_in_jax or in_checkpoints)
