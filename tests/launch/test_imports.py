@@ -13,8 +13,12 @@ import numpy as np
 class Lamp(gymnasium.Env):
     """Is on or off, as the action was."""
 
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
     observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,))
     action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
@@ -24,6 +28,9 @@ class Lamp(gymnasium.Env):
     def step(self, action):
         self.left -= 1
         return np.full(1, action, np.float32), float(action), self.left == 0, False, {}
+
+    def render(self):
+        return np.zeros((8, 8, 3), np.uint8)
 
 gymnasium.register("Lamp-v0", Lamp)
 '''
