@@ -62,7 +62,7 @@ def test_a_given_table_of_another_budget_or_version_is_refused(tmp_path):
     [
         (lambda x: x.update(format=2), "has format 2; expected 1"),
         (lambda x: x.update(tasks=[]), "'tasks' is \\[\\]; expected references by task"),
-        (lambda x: x["tasks"]["catch/5x5"].pop("origin"), "catch/5x5: .* missing .*'origin'"),
+        (lambda x: x["tasks"]["catch/5x5"].pop("origin"), "catch/5x5: .*missing .*'origin'"),
         (
             lambda x: x["tasks"]["catch/5x5"].update(random="0"),
             "random is '0'; expected float",
