@@ -24,8 +24,8 @@ REFUSED = {
     "other": (["--workdir={other}"], "config.budget"),
     "address": (
         ["--executor=ray", "--ray_address=127.0.0.1:1"],
-        "There is no Ray cluster at --ray_address=127.0.0.1:1 that accepts this process; tried a"
-        " connection to 127.0.0.1:1 (ConnectionRefusedError",
+        "There is no Ray cluster at --ray_address=127.0.0.1:1 that accepts this process; tried"
+        " 127.0.0.1:1 (ConnectionRefusedError",
     ),
     "size of an agent": (
         ["--agent=dreamer/v1,12m"],
