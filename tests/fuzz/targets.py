@@ -268,7 +268,8 @@ def _read_files(folder: pathlib.Path) -> Any:
 
 
 def _damage_files(rng: random.Random, folder: pathlib.Path) -> tuple[str, bool]:
-    path = rng.choice(sorted(folder.iterdir()))
+    # Without config.json no arguments are read.
+    path = rng.choice(sorted(x for x in folder.iterdir() if x.name != "config.json"))
     if rng.random() < 0.5:
         return f"{path.name} {damage.misplaced(rng, path)}", False
     if path.suffix == ".json" and rng.random() < 0.5:
