@@ -1,8 +1,9 @@
 """Executors of independent jobs: this process, one job after the other, or a Ray cluster.
 
 An error of the system, of memory, of a device or of a simulator may pass: its job is tried again,
-up to `ATTEMPTS` times in all. A job that fails is reported, and the others continue. A job must
-therefore be restartable: it skips or continues what an earlier attempt did.
+up to `ATTEMPTS` times in all, in this process until the same error returns. A job that fails is
+reported, and the others continue. A job must therefore be restartable: it skips or continues what
+an earlier attempt did.
 
 This module imports neither JAX nor Ray when it is imported: a Ray worker sets environment variables
 before JAX reads them, and Ray is an optional package.
@@ -138,9 +139,10 @@ def _error_of(job: Job, report: Report) -> str:
         except Exception as raised:
             if stopping.is_requested():
                 raise
+            if error == (error := _sentence(raised)):  # It does not pass.
+                break
             trace = traceback.format_exc().rstrip()
             _log.warning("%s failed (attempt %d):\n%s", job.name, attempt, trace)
-            error = _sentence(raised)
             if not isinstance(raised, _errors_that_may_pass()):
                 break
     return error

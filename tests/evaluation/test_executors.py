@@ -103,6 +103,18 @@ def test_a_job_that_fails_is_tried_again_and_the_others_go_on(
     assert "in _has_a_bug" in caplog.text
 
 
+def test_an_error_that_returns_is_shown_once_and_ends_the_job(tmp_path, caplog):
+    def work(report):
+        _note(tmp_path, "same")
+        raise OSError("the disk is full")
+
+    with LocalExecutor() as executor:
+        errors = executor.run("test", [Job("same", work, units=1)], silent)
+    assert errors == ["OSError: the disk is full"]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert caplog.text.count("Traceback") == 1
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
     jobs = [_job(_dies_at_first, tmp_path, "twice", 2), _job(_dies_at_first, tmp_path, "ever", 9)]

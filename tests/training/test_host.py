@@ -257,7 +257,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
     config = dataclasses.replace(CONFIG, agent=large, budget=10**14, baselines=("hand_set",))
     with pytest.raises(
         ValueError,
-        match=r"corridor/host asks .* of 1\d+ traj.*replay_capacity.* GiB are free",
+        match=r"hand_set on corridor/host, .* GiB are free.*agent\.replay_capacity",
     ):
         evaluate([TASK], make_contenders([], config), config, tmp_path)
     tasks = resolve(["control_proprio/cartpole_swingup"])

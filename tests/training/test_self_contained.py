@@ -240,7 +240,7 @@ def test_an_agents_error_is_shown_once_and_kept_with_its_run_until_it_is_mended(
     told = reports(0, CONFIG.num_steps)
     with pytest.raises(JobsFailedError) as caught:
         run_all(Broken(told))
-    assert "mine on catch/5x5 (seed 0): KeyError: 'optimizer' (1 attempt)" in str(caught.value)
+    assert "mine on catch/5x5, seed 0: KeyError: 'optimizer'" in str(caught.value)
     assert "Tracebacks are in the files failure.txt" in str(caught.value)
     (file,) = tmp_path.glob("runs/mine/catch_5x5/seed_0/failure.txt")
     for text in (file.read_text(), caplog.text):
