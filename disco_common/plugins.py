@@ -130,23 +130,9 @@ def find(group: str, name: str) -> Callable[..., Any] | None:
     expected = " or ".join(one.__name__ for one in returned)
     if names_module(name):
         short = whole = repr(name)
-        require_imports(name)
-        module, _, attribute = name.partition(":")
-        require_other_module(name, module)
-        with _failures_explained(whole, "cannot be imported", hint="<module>:<function>"):
-            plugin = getattr(importlib.import_module(module), attribute)
+        plugin = _of_module(name)
         if not is_of_values:
-            if not isinstance(plugin, type) and not inspect.isfunction(plugin):
-                raise PluginError(
-                    f"{whole} is a value of type {type(plugin).__name__}; expected a function that"
-                    f" returns {expected}."
-                )
-            require_other_module(name, plugin.__module__ or "")
-            file = getattr(sys.modules.get(plugin.__module__), "__file__", None) or ""
-            if _INSTALLED & {*pathlib.Path(file).parts}:
-                raise PluginError(
-                    f"{whole} is of an installed package; expected one of its entry points."
-                )
+            _require_function(name, plugin, expected)
     else:
         entry = next(iter(metadata.entry_points(group=group, name=name)), None)
         if entry is None:
@@ -176,6 +162,28 @@ def find(group: str, name: str) -> Callable[..., Any] | None:
         return made
 
     return call
+
+
+def _of_module(name: str) -> Any:
+    """Return what `<module>:<name>` names."""
+    require_imports(name)
+    module, _, attribute = name.partition(":")
+    require_other_module(name, module)
+    with _failures_explained(repr(name), "cannot be imported", hint="<module>:<function>"):
+        return getattr(importlib.import_module(module), attribute)
+
+
+def _require_function(name: str, plugin: Any, expected: str) -> None:
+    """Refuse what is no function of a module that is neither Python's nor installed."""
+    if not isinstance(plugin, type) and not inspect.isfunction(plugin):
+        raise PluginError(
+            f"{name!r} is a value of type {type(plugin).__name__}; expected a function that"
+            f" returns {expected}."
+        )
+    require_other_module(name, plugin.__module__ or "")
+    file = getattr(sys.modules.get(plugin.__module__), "__file__", None) or ""
+    if _INSTALLED & {*pathlib.Path(file).parts}:
+        raise PluginError(f"{name!r} is of an installed package; expected one of its entry points.")
 
 
 def require_other_module(name: str, module: str) -> None:

@@ -152,12 +152,7 @@ def evolve(
     """
     rule, known = check(contender, tasks, config, settings)
     usable = [task for task in tasks if task.name in known]
-    search = CMA(
-        mean=np.zeros(len(points_of(rule)) * rule.sizes.prior_outputs + 1),
-        sigma=settings.sigma,
-        population_size=settings.population,
-        seed=settings.seed,
-    )
+    search = _search(rule, settings)
     own, found, rows = folder / "generations", [], []
     own.mkdir(parents=True, exist_ok=True)
     steps = settings.population * settings.num_tasks * config.num_steps
@@ -187,14 +182,19 @@ def evolve(
                 f"Generation {number + 1} of {settings.generations}: fitness up to"
                 f" {max(fitness):.3f}, mean {np.mean(fitness):.3f}."
             )
-            evolution = {
-                **dataclasses.asdict(settings),
-                "generations": len(found),
-                "environment_steps": len(found) * steps,
-                "from": fingerprint(rule),
-            }
-            _write(folder, rows, changed, {**provenance, "evolution": evolution})
+            made_so_far = {"generations": len(found), "environment_steps": len(found) * steps}
+            origin = dataclasses.asdict(settings) | made_so_far | {"from": fingerprint(rule)}
+            _write(folder, rows, changed, {**provenance, "evolution": origin})
     return found
+
+
+def _search(rule: disco.AnchoredRule, settings: EvolutionConfig) -> CMA:
+    return CMA(
+        mean=np.zeros(len(points_of(rule)) * rule.sizes.prior_outputs + 1),
+        sigma=settings.sigma,
+        population_size=settings.population,
+        seed=settings.seed,
+    )
 
 
 def _draw_tasks(
