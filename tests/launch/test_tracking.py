@@ -208,6 +208,7 @@ except ValueError as error:
     assert "(No API key configured" in printed
     assert "WANDB_MODE=offline" in printed
     damaged = tmp_path / "wandb/runs/id.txt"
+    damaged.parent.mkdir(parents=True, exist_ok=True)
     damaged.write_bytes(b"a/\xff")
     assert "does not accept the run a/" in in_a_process(code, tmp_path)
 
