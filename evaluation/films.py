@@ -19,6 +19,7 @@ from environments.processes import SerialSimulators
 from evaluation import playing, storage
 from evaluation.loading import LoadedAgent
 
+_BAR, _BARS_HEIGHT, _MOST_BARS = 12, 100, 40
 _HEIGHT, _CAPTION = 320, 16  # Pixels. Smaller pictures are enlarged by whole numbers.
 _LAST_FRAMES = 8  # An episode's last picture is shown as often.
 
@@ -29,13 +30,12 @@ def frames(
     """Yield the pictures of episodes, one for each step, with the step and the reward so far.
 
     A picture is what the environment draws (`environments.Filmed`), otherwise the first of its
-    observations that is an image or a board (`agents.pictures`).
+    observations that is an image or a board (`agents.pictures`), or else bars of its numbers.
 
     Actions and environment follow from the seed. What comes after `most_steps` of an episode is
     left out.
 
     Raises:
-      ValueError: if there is neither.
       SimulatorError: if a simulator failed.
     """
     simulators, draw = _start(agent.task, seed)
@@ -186,17 +186,27 @@ def _start(task: environments.Environment, seed: int):
         return SerialSimulators(
             lambda _: simulator, dynamics, 1, seed
         ), lambda _: simulator.render()
-    spec = dynamics.observation_spec()
-    if (index := pictures.image_index(spec)) is None:
-        raise ValueError(
-            f"{task.name} draws nothing, and its observations are no pictures: {spec}; there is"
-            " nothing to film."
-        )
+    index = pictures.image_index(dynamics.observation_spec())
 
     def draw(timestep) -> np.ndarray:
-        return pictures.as_image(np.asarray(jax.tree.leaves(timestep.observation)[index])[0])
+        leaves = [np.asarray(x)[0] for x in jax.tree.leaves(timestep.observation)]
+        if index is None:
+            return _bars(np.concatenate([x.ravel().astype(np.float64) for x in leaves]))
+        return pictures.as_image(leaves[index])
 
     return environments.start(task, 1, seed, workers=1), draw
+
+
+def _bars(numbers: np.ndarray) -> np.ndarray:
+    """Draw numbers as bars up and down from the middle, on a signed logarithmic scale."""
+    finite = np.nan_to_num(numbers[:_MOST_BARS])
+    heights = np.sign(finite) * np.log1p(np.abs(finite)) / np.log(101.0)  # 1 at 100.
+    middle = _BARS_HEIGHT // 2
+    image = np.full((_BARS_HEIGHT, _BAR * len(finite), 3), 24, np.uint8)
+    for i, height in enumerate(np.clip(heights, -1.0, 1.0)):
+        low, high = sorted((middle, middle - round(height * middle)))
+        image[low : high + 1, i * _BAR + 1 : (i + 1) * _BAR - 1] = (31, 119, 180)
+    return image
 
 
 def _captioned(picture: np.ndarray, caption: str) -> np.ndarray:
