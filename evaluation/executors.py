@@ -139,7 +139,8 @@ def _error_of(job: Job, report: Report) -> str:
         except Exception as raised:
             if stopping.is_requested():
                 raise
-            if error == (error := _sentence(raised)):  # It does not pass.
+            before, error = error, _sentence(raised)
+            if error == before:  # It does not pass.
                 break
             trace = traceback.format_exc().rstrip()
             _log.warning("%s failed (attempt %d):\n%s", job.name, attempt, trace)

@@ -40,7 +40,7 @@ def main() -> None:
         shown=min(AnalysisConfig.shown, values.steps),
     )
     contenders = rule_contenders([values.rule], config)
-    tasks = resolve(suites_of(values.suite, None))
+    tasks = resolve(suites_of(values.suite))
     check(tasks, contenders, config)
     rules = {x.name: x.parameters_sha256 for x in contenders}
     identity = evaluations.Identity.of("analyse", tasks, config, rules=rules)

@@ -140,7 +140,7 @@ def define_tuned() -> None:
     )
 
 
-def suites_of(suite: str, env_kwargs: str | None) -> list[str]:
+def suites_of(suite: str, env_kwargs: str | None = None) -> list[str]:
     """Return the names that `--suite` gives, with the arguments of `--env_kwargs`, if given.
 
     Raises:

@@ -187,25 +187,26 @@ def test_settings_are_those_of_the_algorithm():
         tuned("impala", {"num_epochs": 2})
 
 
-# At most the median of three seeds that other code has there, with the same settings and number of
+# At most the mean over three seeds that other code has there, with the same settings and number of
 # steps: Stable-Baselines3's PPO, bsuite's actor-critic, purejaxrl's PPO with the loss of its DPO,
-# and Haiku's example of IMPALA (docs/measurements/contenders.md).
+# and Haiku's example of IMPALA (docs/measurements/contenders.md). Of actor-critic the median: with
+# either code, some runs collapse, on CartPole most of them on some machines.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("baseline", "task", "least"),
+    ("baseline", "task", "least", "over_seeds"),
     [
-        ("ppo", "CartPole-v1", 475.0),
-        ("ppo", "Acrobot-v1", -110.0),
-        ("actor_critic", "Catch-bsuite", 0.95),  # CartPole varies by machine.
-        ("dpo", "CartPole-v1", 240.0),
-        ("impala", "Catch-bsuite", 0.96),
+        ("ppo", "CartPole-v1", 475.0, np.mean),
+        ("ppo", "Acrobot-v1", -110.0, np.mean),
+        ("actor_critic", "Catch-bsuite", 0.95, np.median),
+        ("dpo", "CartPole-v1", 240.0, np.mean),
+        ("impala", "Catch-bsuite", 0.96, np.mean),
     ],
 )
-def test_has_the_scores_that_its_users_know(baseline, task, least, tmp_path):
+def test_has_the_scores_that_its_users_know(baseline, task, least, over_seeds, tmp_path):
     config = EvaluationConfig(baselines=(baseline,), seeds=3)
     (_, contender) = make_contenders([], config)
     scores = common.train(resolve([f"gymnax/{task}"]), contender, config, tmp_path)
-    assert np.median(scores.window.mean_return) >= least
+    assert over_seeds(scores.window.mean_return) >= least
 
 
 def test_those_with_a_learned_model_and_dice_have_the_evaluations_network_on_images():
