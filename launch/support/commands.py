@@ -69,8 +69,8 @@ _LOCAL_ERRORS = ("INVALID_ARGUMENT", "UNIMPLEMENTED")
 _SMALLER = (
     "Shrink some of these, those first save most: --config.meta.agents_at_once or"
     " --config.runs_at_once, --config.agent.batch_size, unroll_length, network, num_environments,"
-    " replay_capacity, and of --config.meta num_updates and validation_trajectories. Or use more"
-    " devices, or larger ones."
+    " replay_capacity, and of --config.meta num_updates, validation_length and"
+    " validation_trajectories. Or use more devices, or larger ones."
 )
 
 

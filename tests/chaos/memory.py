@@ -22,8 +22,8 @@ def out_of_memory(bench: Bench) -> Outcome:
         process,
         "launch.discover: There is not enough memory on cpu (",
         "ut of memory allocating",
-        "those first save most: --config.agent.batch_size (4), ",
-        f"--config.meta.validation_length ({_MANY})",
+        "those first save most: --config.meta.agents_at_once or --config.runs_at_once, ",
+        "validation_length",
     )
     assert newest_good(workdir) == 0, output
 
@@ -43,13 +43,13 @@ def out_of_memory(bench: Bench) -> Outcome:
         process,
         " jobs failed:",
         "ut of memory allocating",
-        f"those first save most: --config.agent.batch_size ({_MANY}), ",
+        "those first save most: --config.meta.agents_at_once or --config.runs_at_once, ",
         status=3,
     )
     assert not (workdir / "results.json").exists()
     return Outcome(
         "status 2, “There is not enough memory on cpu (…). Shrink some of these, those first save"
-        " most: --config.agent.batch_size (4), …”",
+        " most: --config.meta.agents_at_once or …”",
         "nothing",
     )
 
