@@ -3,11 +3,12 @@
 import resource
 import subprocess
 
-from tests.chaos.bench import Bench, Outcome, newest_good, refused
+from tests.chaos.bench import Bench, Outcome, newest_good, outcome, refused
 
 # More than a run of this size maps, and less than the run below would need.
 _ADDRESS_SPACE = 16 << 30
 _MANY = 2**30
+_SHRINK = "those first save most: --config.meta.agents_at_once or --config.runs_at_once, "
 
 
 def out_of_memory(bench: Bench) -> Outcome:
@@ -22,7 +23,7 @@ def out_of_memory(bench: Bench) -> Outcome:
         process,
         "launch.discover: There is not enough memory on cpu (",
         "ut of memory allocating",
-        "those first save most: --config.meta.agents_at_once or --config.runs_at_once, ",
+        _SHRINK,
         "validation_length",
     )
     assert newest_good(workdir) == 0, output
@@ -33,19 +34,17 @@ def out_of_memory(bench: Bench) -> Outcome:
         "launch.evaluate",
         f"--workdir={workdir}",
         "--suite=catch/4x3",
-        f"--config.agent.num_environments={_MANY}",
-        f"--config.agent.batch_size={_MANY}",
-        "--config.agent.unroll_length=1",
-        f"--config.budget={_MANY}",
+        "--config.baselines=('hand_set',)",
+        f"--config.agent.unroll_length={_MANY}",
+        f"--config.budget={8 * _MANY}",
     )
     _limit(process)
-    refused(
-        process,
-        " jobs failed:",
-        "ut of memory allocating",
-        "those first save most: --config.meta.agents_at_once or --config.runs_at_once, ",
-        status=3,
-    )
+    status, output = outcome(process)  # With the traceback of the first failure.
+    assert status == 3, output
+    last = output.partition(" jobs failed:")[2]
+    assert "Traceback (" not in last, output
+    assert "ut of memory allocating" in last, output
+    assert _SHRINK in last, output
     assert not (workdir / "results.json").exists()
     return Outcome(
         "status 2, “There is not enough memory on cpu (…). Shrink some of these, those first save"
