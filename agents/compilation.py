@@ -37,26 +37,24 @@ def supported_options(**options: bool | int) -> dict[str, Any]:
     XLA's options differ between releases, and XLA rejects a program with an unknown option. So
     each option is tried once on an empty program. This starts the backend.
     """
-    return {name: value for name, value in options.items() if _accepts(name, value)}
-
-
-def _accepts(name: str, value: bool | int) -> bool:
-    try:
-        jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
-    except jax.errors.JaxRuntimeError as error:
-        # Other errors are not caused by the option, so they are raised.
-        if "compile option" not in str(error):
-            raise
-        return False
-    return True
+    supported = {}
+    for name, value in options.items():
+        try:
+            jax.jit(lambda: 0, compiler_options={name: value}).lower().compile()
+            supported[name] = value
+        except jax.errors.JaxRuntimeError as error:
+            # Other errors are not caused by the option, so they are raised.
+            if "compile option" not in str(error):
+                raise
+    return supported
 
 
 def jit_compiled_fast(function: Callable[..., Any] | None = None, **jit_arguments: Any) -> Any:
     """Wrap a function in `jax.jit` with options that shorten compilation but give slower code.
 
     For programs that run seldom or compute little. Accelerators' programs do not have the options:
-    their effect was only measured on CPUs. The options are looked up at the first call, because the
-    lookup starts the backend. `function.jitted()` returns the result of `jax.jit`.
+    their effect was only measured on CPUs. The lookup of the options, which starts the backend, is
+    at the first call. `function.jitted()` returns the result of `jax.jit`.
     """
     if function is None:
         return functools.partial(jit_compiled_fast, **jit_arguments)
@@ -77,10 +75,7 @@ def jit_compiled_fast(function: Callable[..., Any] | None = None, **jit_argument
 def fast_on_cpu() -> dict[str, Any] | None:
     """Return compiler options for large programs that run about once a second on a CPU.
 
-    They reduce compilation time by a third (docs/performance.md).
-
-    Returns:
-      The options; None on other backends.
+    They reduce compilation time by a third (docs/performance.md). None on other backends.
     """
     if jax.default_backend() != "cpu":
         return None
@@ -104,11 +99,8 @@ def limit_programs() -> None:
 def xla_flags(*flags: str) -> str:
     """Return the environment variable XLA_FLAGS with those given flags added that XLA knows.
 
-    An unknown flag ends a process when its backend starts. So each flag is first tried in another
-    process, which takes a second. Flags that the variable already contains are not tried.
-
-    Args:
-      *flags: each `--name=value`. A flag whose name the variable already contains is left out.
+    An unknown flag ends a process when its backend starts. So each flag, `--name=value`, is first
+    tried in another process, which takes a second, but for names that the variable has already.
     """
     found = os.environ.get("XLA_FLAGS", "")
     new = [flag for flag in flags if flag.partition("=")[0] not in found]
@@ -134,7 +126,7 @@ def keep_programs() -> None:
         return
     named = os.environ.get("JAX_COMPILATION_CACHE_DIR")
     try:
-        folder = named or str(_users_folder())
+        folder = named or str(user_cache() / f"xla-{zlib.crc32(_cpu_features().encode()):08x}")
         if "://" not in folder:  # JAX itself accesses buckets.
             pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
@@ -149,15 +141,6 @@ def keep_programs() -> None:
     for name, value in (("dir", folder), ("max_size", _CACHE_BYTES)):
         jax.config.update(f"jax_compilation_cache_{name}", value)
         os.environ[f"JAX_COMPILATION_CACHE_{name.upper()}"] = str(value)  # For child processes.
-
-
-def _users_folder() -> pathlib.Path:
-    """Return the cache folder of programs for this CPU.
-
-    Raises:
-      RuntimeError: if the user has no home folder.
-    """
-    return user_cache() / f"xla-{zlib.crc32(_cpu_features().encode()):08x}"
 
 
 def _cpu_features() -> str:

@@ -7,26 +7,10 @@ from typing import Any
 
 import disco
 import environments
+from agents import search_space
 from agents.networks import NetworkConfig
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, RuleAgent, make_agent
-from agents.search_space import (
-    END_RATE,
-    ENTROPY,
-    RATE,
-    REPLAY,
-    RULE_RANGES,
-    SIZES,
-    TRACES,
-    YES_OR_NO,
-    Choice,
-    LogUniform,
-    Settings,
-    Shared,
-    given,
-    with_replay,
-    with_settings,
-)
 
 _UNBOUNDED = 1e9  # For elements of an optimiser's update.
 # bsuite's actor-critic, whose updates also begin at an episode's end.
@@ -103,19 +87,23 @@ def _make(config: Any, task: environments.Environment) -> RuleAgent:
     return make_agent(config.rule, config.agent, task)
 
 
-def _with_budget(agent: AgentConfig, shared: Shared) -> AgentConfig:
+def _with_budget(agent: AgentConfig, shared: search_space.Shared) -> AgentConfig:
     """Return the agent with a schedule of its learning rate over the budget, unless it has one."""
     return agent if agent.lifetime else dataclasses.replace(agent, lifetime=shared.budget)
 
 
-def _tuned_on_policy(kind: Any, names: Sequence[str], shared: Shared, settings: Settings) -> Any:
+def _tuned_on_policy(
+    kind: Any, names: Sequence[str], shared: search_space.Shared, settings: search_space.Settings
+) -> Any:
     """Return a config of a kind, whose rule has the settings of these names, without replay."""
-    rule = type(kind.rule)(discount=shared.discount, **given(names, settings))
-    agent = with_settings(with_replay(shared.agent, 0.0), settings)
+    rule = type(kind.rule)(discount=shared.discount, **search_space.given(names, settings))
+    agent = search_space.with_settings(search_space.with_replay(shared.agent, 0.0), settings)
     return kind(rule, _with_budget(agent, shared))
 
 
-def _tuned_impala(shared: Shared, settings: Settings) -> ActorCriticConfig:
+def _tuned_impala(
+    shared: search_space.Shared, settings: search_space.Settings
+) -> ActorCriticConfig:
     """Return V-trace with lambda 1, RMSProp and a learning rate that falls to 0.
 
     So far IMPALA (Espeholt et al. 2018, arXiv 1802.01561). The learning rate falls along half a
@@ -125,23 +113,29 @@ def _tuned_impala(shared: Shared, settings: Settings) -> ActorCriticConfig:
         shared.agent, optimizer_kind="rmsprop", end_learning_rate=0.0, weight_decay=0.0, warmup=0
     )
     rule = disco.ActorCritic(discount=shared.discount, entropy_cost=settings["entropy_cost"])
-    return ActorCriticConfig(rule, _with_budget(with_settings(agent, settings), shared))
+    return ActorCriticConfig(
+        rule, _with_budget(search_space.with_settings(agent, settings), shared)
+    )
 
 
-def _tuned_hand_set(shared: Shared, settings: Settings) -> HandSetConfig:
+def _tuned_hand_set(shared: search_space.Shared, settings: search_space.Settings) -> HandSetConfig:
     names = ("policy_prior", "advantage_weight", "action_advantage_weight")
     rule = dataclasses.replace(
         HandSetConfig.rule,
         discount=shared.discount,
-        **given((*names, "normalize_advantage"), settings),
+        **search_space.given((*names, "normalize_advantage"), settings),
     )
     network = dataclasses.replace(shared.agent.network, model=0)
-    agent = with_settings(dataclasses.replace(shared.agent, network=network), settings)
+    agent = search_space.with_settings(dataclasses.replace(shared.agent, network=network), settings)
     return HandSetConfig(rule, _with_budget(agent, shared))
 
 
 def _algorithm(
-    name: str, paper: str, config: Any, tuned: Callable[[Shared, Settings], Any], **ranges: Any
+    name: str,
+    paper: str,
+    config: Any,
+    tuned: Callable[[search_space.Shared, search_space.Settings], Any],
+    **ranges: Any,
 ) -> Algorithm:
     return Algorithm(
         name=name,
@@ -149,7 +143,7 @@ def _algorithm(
         has_literature=name != "hand_set",
         presets={"default": config},
         make=_make,
-        ranges={**SIZES, **ranges},
+        ranges={**search_space.SIZES, **ranges},
         tuned=tuned,
     )
 
@@ -161,10 +155,10 @@ ACTOR_CRITIC = _algorithm(
     functools.partial(
         _tuned_on_policy, ActorCriticConfig, ("entropy_cost", "normalize_advantage", "lambda_")
     ),
-    **RULE_RANGES,
-    entropy_cost=ENTROPY,
-    normalize_advantage=YES_OR_NO,
-    lambda_=TRACES,
+    **search_space.RULE_RANGES,
+    entropy_cost=search_space.ENTROPY,
+    normalize_advantage=search_space.YES_OR_NO,
+    lambda_=search_space.TRACES,
 )
 POLICY_GRADIENT = _algorithm(
     "policy_gradient",
@@ -173,10 +167,10 @@ POLICY_GRADIENT = _algorithm(
     functools.partial(
         _tuned_on_policy, PolicyGradientConfig, ("entropy_cost", "normalize_advantage")
     ),
-    learning_rate=RATE,
-    end_learning_rate=END_RATE,
-    entropy_cost=LogUniform(1e-5, 0.3),
-    normalize_advantage=YES_OR_NO,
+    learning_rate=search_space.RATE,
+    end_learning_rate=search_space.END_RATE,
+    entropy_cost=search_space.LogUniform(1e-5, 0.3),
+    normalize_advantage=search_space.YES_OR_NO,
 )
 IMPALA = _algorithm(
     "impala",
@@ -184,18 +178,20 @@ IMPALA = _algorithm(
     ActorCriticConfig(disco.ActorCritic(discount=0.99), _HAIKU),
     _tuned_impala,
     # Of RMSProp: in Adam's range, the best rate was at the upper end.
-    learning_rate=LogUniform(1e-3, 0.3),
-    entropy_cost=ENTROPY,
-    replay_ratio=REPLAY,
+    learning_rate=search_space.LogUniform(1e-3, 0.3),
+    entropy_cost=search_space.ENTROPY,
+    replay_ratio=search_space.REPLAY,
 )
 HAND_SET = _algorithm(
     "hand_set",
     "The rule that discoveries start from",
     HandSetConfig(),
     _tuned_hand_set,
-    **RULE_RANGES,
-    policy_prior=Choice((0.8, 0.9, 0.95, 0.98, 0.99, 1.0), may_be_lower=True),
-    advantage_weight=LogUniform(0.1, 30.0),
-    action_advantage_weight=Choice((0.0, 0.01, 0.03, 0.1, 0.3, 1.0), may_be_higher=True),
-    normalize_advantage=YES_OR_NO,
+    **search_space.RULE_RANGES,
+    policy_prior=search_space.Choice((0.8, 0.9, 0.95, 0.98, 0.99, 1.0), may_be_lower=True),
+    advantage_weight=search_space.LogUniform(0.1, 30.0),
+    action_advantage_weight=search_space.Choice(
+        (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), may_be_higher=True
+    ),
+    normalize_advantage=search_space.YES_OR_NO,
 )

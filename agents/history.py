@@ -23,8 +23,7 @@ class HistorySpec:
 
     Attributes:
       frame_stack: S, frames in one input of the network.
-      memory: whether unrolls are stored with the agent's memory before them, for a recurrent
-        network that continues from it (R2D2's stored state).
+      memory: whether unrolls are stored with the agent's memory before them (R2D2's stored state).
       burn_in: rows before the first that only update the memory (R2D2's burn-in).
     """
 
@@ -61,9 +60,8 @@ class History:
 def stack(history: HistorySpec, spec: ObservationSpec, observation: Any) -> PyTree[Array]:
     """Return the last S observations at each step, the newest last: leaves `[*s, S, ...]`.
 
-    Frames before the episode's first are zeros.
-
-    The observation is a `History`, or leaves `[*s, ...]` if the agent asks for none (S is 1 then).
+    Frames before the episode's first are zeros. The observation is a `History`, or leaves
+    `[*s, ...]` if the agent asks for none (S is 1 then).
     """
     if not history.is_history:
         return jax.tree.map(

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.history import HistorySpec, example
-from agents.networks import NetworkConfig, NetworkFunctions, flat_init
+from agents.networks import NetworkConfig, NetworkFunctions, flat_init, small_head
 from agents.protocol import Batch
 from disco import values
 
@@ -78,11 +78,8 @@ def latent_model(
     """Return a model for environments; equal arguments give the same object.
 
     `config.model` is the units of the model's LSTM, and `config.head` those of its heads. Only the
-    specs of `dynamics` are used. A burn-in is of rows before each unroll that only update the
-    memory.
-
-    Raises:
-      ValueError: if the action space is not discrete, or the model has no units.
+    specs of `dynamics` are used; the burn-in is as in `agents.networks.make_network`. Raises
+    ValueError if the action space is not discrete, or the model has no units.
     """
     num_actions = environments.num_actions(dynamics)
     if config.model < 1:
@@ -90,17 +87,17 @@ def latent_model(
     spec = dynamics.observation_spec()
     history = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
     functions = NetworkFunctions(config, spec, num_actions, {}, history)
-    modules = _Modules(config, num_actions, num_bins)
+    policy, start, step, predict = _heads(config, num_actions, num_bins)
 
     def transformed():
         def everything(observation, memory):
             embedding = functions.embed_unroll(observation, memory)
             action = jnp.zeros(embedding.shape[:-1], jnp.int32)
-            prediction = modules.predict(modules.step(modules.start(embedding), action))
-            return modules.policy(embedding), prediction
+            prediction = predict(step(start(embedding), action))
+            return policy(embedding), prediction
 
-        parts = functions.embed_step, functions.embed_unroll, modules.policy
-        return everything, (*parts, modules.start, modules.step, modules.predict)
+        parts = functions.embed_step, functions.embed_unroll, policy, start, step, predict
+        return everything, parts
 
     init, apply = hk.multi_transform(transformed)
     flat, unravel = flat_init(
@@ -119,48 +116,37 @@ def latent_model(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Modules:
-    """The functions of a model on embeddings and states, for `hk.multi_transform`.
+def _heads(
+    config: NetworkConfig, num_actions: int, num_bins: int
+) -> tuple[Callable[..., Any], ...]:
+    """Return `policy`, `start`, `step` and `predict` of `LatentModel`, for `hk.multi_transform`."""
 
-    Attributes:
-      config: sizes.
-      num_actions: A.
-      num_bins: N.
-    """
+    def policy(embedding):
+        return small_head("policy_head", num_actions)(embedding)
 
-    config: NetworkConfig
-    num_actions: int
-    num_bins: int
-
-    def policy(self, embedding: Float[Array, "*s E"]) -> Float[Array, "*s A"]:
-        return self._linear(self.num_actions, "policy_head")(embedding)
-
-    def start(self, embedding: Float[Array, "*s E"]) -> hk.LSTMState:
-        cell = hk.Linear(self.config.model, name="first_cell")(embedding)
+    def start(embedding):
+        cell = hk.Linear(config.model, name="first_cell")(embedding)
         return hk.LSTMState(hidden=jnp.tanh(cell), cell=cell)
 
-    def step(self, state: hk.LSTMState, action: Int[Array, "*s"]) -> hk.LSTMState:
-        chosen = jax.nn.one_hot(action, self.num_actions, dtype=state.hidden.dtype)
-        lstm = hk.LSTM(self.config.model, name="model")
+    def step(state, action):
+        chosen = jax.nn.one_hot(action, num_actions, dtype=state.hidden.dtype)
+        lstm = hk.LSTM(config.model, name="model")
         if action.ndim == 1:
             return lstm(chosen, state)[1]
         return hk.BatchApply(lambda x, state: lstm(x, state)[1], action.ndim)(chosen, state)
 
-    def predict(self, state: hk.LSTMState) -> Prediction:
+    def predict(state):
         def head(name, size):
-            hidden = hk.nets.MLP(self.config.head, activate_final=True, name=f"{name}_hidden")
-            return self._linear(size, f"{name}_head")(hidden(state.hidden))
+            hidden = hk.nets.MLP(config.head, activate_final=True, name=f"{name}_hidden")
+            return small_head(f"{name}_head", size)(hidden(state.hidden))
 
         return Prediction(
-            logits=head("model_policy", self.num_actions),
-            value=head("model_value", self.num_bins),
-            reward=head("model_reward", self.num_bins),
+            logits=head("model_policy", num_actions),
+            value=head("model_value", num_bins),
+            reward=head("model_reward", num_bins),
         )
 
-    def _linear(self, size: int, name: str) -> hk.Linear:
-        """Return a linear head whose initial outputs are nearly 0."""
-        return hk.Linear(size, w_init=hk.initializers.TruncatedNormal(1e-2), name=name)
+    return policy, start, step, predict
 
 
 def unroll_model(

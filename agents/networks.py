@@ -30,7 +30,7 @@ from disco.values import select_action
 from environments import ObservationSpec
 
 # Of the heads on the embedding. Small, so that an initial agent's policy is nearly uniform.
-_STATE_HEAD_STDDEV = 1e-2
+_HEAD_STDDEV = 1e-2
 
 
 # The papers' networks, by name.
@@ -87,15 +87,9 @@ def make_network(
 ) -> Network:
     """Return a network with the outputs of a rule.
 
-    Args:
-      config: sizes.
-      observation_spec: of one observation.
-      num_actions: A.
-      output_shapes: the rule's. An output of rank 2 has a row per action and comes from the
-        action-conditional model; the others come from the embedding.
-      frame_stack: S, frames in one input.
-      burn_in: rows at the start of each unroll that only update the memory. They have no outputs,
-        and no gradient flows through them.
+    An output of rank 2 has a row per action and comes from the action-conditional model; the others
+    come from the embedding. The burn-in is of rows at the start of each unroll that only update the
+    memory: they have no outputs, and no gradient flows through them.
     """
     history_spec = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
     functions = NetworkFunctions(config, observation_spec, num_actions, output_shapes, history_spec)
@@ -119,15 +113,7 @@ def make_network(
 
 @dataclasses.dataclass(frozen=True)
 class NetworkFunctions:
-    """The functions of a network, for `hk.transform`.
-
-    Attributes:
-      config: sizes.
-      observation_spec: of one observation.
-      num_actions: A.
-      output_shapes: as of `make_network`.
-      history: what observations hold of the past.
-    """
+    """The functions of a network, for `hk.transform`; the fields are as in `make_network`."""
 
     config: NetworkConfig
     observation_spec: ObservationSpec
@@ -144,7 +130,7 @@ class NetworkFunctions:
     def policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
         """Return the policy's logits at one step, and the memory after it."""
         embedding, memory = self.embed_step(observation, memory)
-        return self._state_head("logits", self.num_actions)(embedding), memory
+        return small_head("logits_head", self.num_actions)(embedding), memory
 
     def embed_step(self, observation: Any, memory: Any) -> tuple[Array, Any]:
         """Return the embedding `[B, E]` of one step, and the memory after it."""
@@ -153,7 +139,7 @@ class NetworkFunctions:
             embedding = embedding[0]
         if self.config.memory:
             memory = _reset_where(observation.age[0] == 0, memory)
-            embedding, memory = self._lstm()(embedding, memory)
+            embedding, memory = hk.LSTM(self.config.memory, name="memory")(embedding, memory)
         return embedding, memory
 
     def embed_unroll(self, observation: Any, memory: Any) -> Array:
@@ -177,14 +163,14 @@ class NetworkFunctions:
             by_action_taken = select_action(by_action, action)
         for name, shape in self.output_shapes.items():
             if len(shape) == 1:
-                by_name[name] = self._state_head(name, *shape)(embedding)
+                by_name[name] = small_head(f"{name}_head", *shape)(embedding)
             elif self.config.model:
-                head = self._action_head(name)
+                head = hk.nets.MLP((*self.config.head, shape[1]), name=f"{name}_head")
                 by_name[name] = head(by_action)
                 by_name[taken(name)] = head(by_action_taken)
             else:
                 hidden = hk.nets.MLP(self.config.head, activate_final=True, name=f"{name}_hidden")
-                flat = self._state_head(name, math.prod(shape))(hidden(embedding))
+                flat = small_head(f"{name}_head", math.prod(shape))(hidden(embedding))
                 by_name[name] = flat.reshape(*flat.shape[:-1], *shape)
                 by_name[taken(name)] = select_action(by_name[name], action)
         return by_name
@@ -195,7 +181,7 @@ class NetworkFunctions:
 
     def _unroll_lstm(self, embedding: Array, is_first: Leaf, memory: Any) -> Array:
         """Return the LSTM's outputs along an unroll, after the burn-in."""
-        lstm, burn_in = self._lstm(), self.history.burn_in
+        burn_in, lstm = self.history.burn_in, hk.LSTM(self.config.memory, name="memory")
 
         def step(memory, row):
             x, starts = row
@@ -206,17 +192,10 @@ class NetworkFunctions:
             memory = jax.lax.stop_gradient(memory)
         return hk.scan(step, memory, (embedding[burn_in:], is_first[burn_in:]))[1]
 
-    def _lstm(self) -> hk.LSTM:
-        return hk.LSTM(self.config.memory, name="memory")
 
-    def _state_head(self, name: str, size: int) -> hk.Linear:
-        """Return a linear head whose initial outputs are nearly 0."""
-        initializer = hk.initializers.TruncatedNormal(_STATE_HEAD_STDDEV)
-        return hk.Linear(size, w_init=initializer, name=f"{name}_head")
-
-    def _action_head(self, name: str) -> hk.nets.MLP:
-        _, size = self.output_shapes[name]
-        return hk.nets.MLP((*self.config.head, size), name=f"{name}_head")
+def small_head(name: str, size: int) -> hk.Linear:
+    """Return a linear head whose initial outputs are nearly 0."""
+    return hk.Linear(size, w_init=hk.initializers.TruncatedNormal(_HEAD_STDDEV), name=name)
 
 
 def _reset_where(is_first: Leaf, memory: hk.LSTMState) -> hk.LSTMState:
@@ -256,14 +235,10 @@ def flat_network(
     frame_stack: int = 1,
     burn_in: int = 0,
 ) -> Network:
-    """Return a network of one parameter vector for environments.
+    """Return a network of one parameter vector; equal arguments give the same object.
 
-    Equal arguments give the same object, so that programs are reused.
-
-    Only the specs of `dynamics` are used; `shapes` are those of the outputs (`make_network`).
-
-    Raises:
-      ValueError: if the action space is not discrete.
+    Only the specs of `dynamics` are used, whose actions must be discrete (else ValueError);
+    `shapes` are those of the outputs (`make_network`).
     """
     spec, num_actions = dynamics.observation_spec(), environments.num_actions(dynamics)
     return with_flat_parameters(

@@ -102,6 +102,11 @@ def agent_optimizer(
     return optax.chain(*parts)
 
 
+def gradient_clipping(max_norm: float) -> optax.GradientTransformation:
+    """Return `optax.clip_by_global_norm`; 0 is for no clipping."""
+    return optax.clip_by_global_norm(max_norm) if max_norm else optax.identity()
+
+
 def scheduled_adamw(
     learning_rate: optax.ScalarOrSchedule,
     *,
@@ -126,11 +131,8 @@ def scheduled_adamw(
             rate *= jnp.maximum(1.0 - count / num_updates, 0.0).astype(rate.dtype)
         return rate
 
-    clipping = optax.identity()
-    if max_gradient_norm:
-        clipping = optax.clip_by_global_norm(max_gradient_norm)
     return optax.chain(
-        clipping,
+        gradient_clipping(max_gradient_norm),
         optax.scale_by_adam(b2=b2, eps=eps),
         optax.add_decayed_weights(weight_decay),
         optax.scale_by_schedule(factor),

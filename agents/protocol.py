@@ -1,24 +1,16 @@
 """The protocol that an agent implements.
 
-An agent is a set of pure functions over pytrees. It does not open files, step environments or
-measure time. The trainer (`training`) does, and calls the agent
-
-- for the initial learning state (`init`) and the initial memory (`initial_memory`);
-- for actions (`act`) on a batch of time steps;
-- for the experience that it needs (`experience`): environments, unroll length, replay, updates;
-- for an update from one batch (`update`).
-
-JAX traces these functions. The same agent trains inside one compiled program with JAX environments,
-and beside host environments. An agent is a frozen dataclass. It may be registered as a pytree
-(`disco_common.pytrees.register_dataclass`); then agents that differ in their arrays only (a rule's
-parameters, a learning rate) share one compiled program. Otherwise it must be hashable.
+An agent is a set of pure functions over pytrees, which JAX traces. It does not open files, step
+environments or measure time: the trainer (`training`) does. The same agent trains inside one
+compiled program with JAX environments, and beside host environments. An agent is a frozen
+dataclass. It may be registered as a pytree (`disco_common.pytrees.register_dataclass`); then agents
+that differ in their arrays only (a rule's parameters, a learning rate) share one compiled program.
+Otherwise it must be hashable.
 
 An environment step is one action in one environment. The transition from an episode's last
 observation to the first observation of the next episode counts as one, too (`Batch.mask` is False
 there). Budgets, `ReplaySpec`, `UpdateSpec` and all records count these steps over all of a run's
 environments.
-
-`docs/agents.md` checks the protocol against several families of algorithms.
 """
 
 import dataclasses
@@ -245,7 +237,7 @@ class Agent(Protocol):
         """Choose an action in each of B environments.
 
         Args:
-          acting_state: from `acting_state`.
+          acting_state: of the learning state.
           memory: after the previous step, possibly of an earlier episode. `act` must reset it where
             an episode begins: where `timestep.first()`, or where the observation is a `History`
             and its last `age` is 0.
@@ -263,20 +255,12 @@ class Agent(Protocol):
         ...
 
     def update(self, state: State, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
-        """Make one update.
-
-        `name` is the `UpdateSpec.name` of the kind of update, which describes the batch.
-        """
+        """Make one update of a kind, by its `UpdateSpec.name`."""
         ...
 
 
 class Examination(NamedTuple):
-    """The result of `ExaminedAgent.examine`.
-
-    Attributes:
-      metrics: numbers by name.
-      pictures: contents of PNG files by file name.
-    """
+    """The result of `ExaminedAgent.examine`: numbers, and PNG files' contents, by name."""
 
     metrics: dict[str, float]
     pictures: dict[str, bytes]

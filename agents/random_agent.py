@@ -17,10 +17,7 @@ from disco_common.ranges import AT_LEAST_1
 
 @dataclasses.dataclass(frozen=True)
 class RandomAgent:
-    """An agent that acts at random and does not learn (`agents.protocol.Agent`).
-
-    Of `dynamics` only the specs are used.
-    """
+    """An agent that acts at random and does not learn; only the specs of `dynamics` are used."""
 
     dynamics: Any
     num_environments: int = 8
@@ -64,12 +61,7 @@ class RandomAgent:
 
 @dataclasses.dataclass(frozen=True)
 class RandomConfig:
-    """Settings of the random policy.
-
-    Attributes:
-      num_environments: number of parallel environments.
-      unroll_length: steps of each environment in an unroll.
-    """
+    """The number of parallel environments, and the steps of each in an unroll."""
 
     num_environments: int = 8
     unroll_length: int = 16
@@ -79,7 +71,7 @@ class RandomConfig:
 
 
 def _make(config: RandomConfig, task: environments.Environment) -> RandomAgent:
-    return RandomAgent(task.dynamics, config.num_environments, config.unroll_length)
+    return RandomAgent(task.dynamics, **vars(config))
 
 
 RANDOM = Algorithm(

@@ -1,8 +1,7 @@
 """Algorithms by name: what a package of `agents/`, or another package, registers.
 
 An `Algorithm` is named by an entry point of the group `disco.agents`, or as `<module>:<name>`
-(`docs/extending.md`). Whatever is registered can be configured, tuned, evaluated, reported and
-watched. `NAME/PRESET,SETTING=VALUE` chooses one of its presets and replaces settings.
+(`docs/extending.md`). `NAME/PRESET,SETTING=VALUE` chooses one of its presets, and settings.
 """
 
 import dataclasses
@@ -65,8 +64,7 @@ class Algorithm:
         same.
       present: returns settings that an earlier version stored as today's, from these and today's
         config of the same name (`present_settings`).
-      train: in place of `make`, for an algorithm with its own training loop: yields reports. See
-        `Configured.train`.
+      train: in place of `make`, for an algorithm with its own training loop (`Configured.train`).
     """
 
     name: str
@@ -99,9 +97,8 @@ class Algorithm:
           ValueError: if there is no such preset or setting, or a value cannot be parsed or is out
             of range.
         """
-        words, settings = _split(parameters)
-        made = Configured(self, *(self.configs or self._of_preset)(words))
-        return made.changed(lambda config: _with_overrides(self.name, config, settings))
+        made = Configured(self, *(self.configs or self._of_preset)(_split(parameters)[0]))
+        return made.changed(lambda config: _with_overrides(self.name, config, parameters))
 
     def _of_preset(self, words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
         if len(words) > 1 or not set(words) <= set(self.presets):
@@ -123,7 +120,7 @@ class Algorithm:
         if self.has_literature:
             return made
         config = self.with_tuned(shared, {}).config
-        return Configured(self, _with_overrides(self.name, config, _split(parameters)[1]))
+        return Configured(self, _with_overrides(self.name, config, parameters))
 
     def with_tuned(self, shared: Shared, settings: Settings) -> "Configured":
         """Return the algorithm with settings that a search has found, some or all of `ranges`.
@@ -132,8 +129,9 @@ class Algorithm:
           ValueError: if the algorithm has no such setting, or it is out of range.
         """
         if unknown := sorted(set(settings) - set(self.ranges)):
-            known = sorted(self.ranges)
-            raise ValueError(f"{self.name} has no settings {unknown}; it has {known}.")
+            raise ValueError(
+                f"{self.name} has no settings {unknown}; it has {sorted(self.ranges)}."
+            )
         if self.tuned is not None:
             return Configured(self, self.tuned(shared.sized(settings), {**DEFAULTS, **settings}))
         return Configured(self, dataclasses.replace(self.default, **settings))
@@ -160,7 +158,7 @@ class Algorithm:
             raise ValueError(
                 f"The agent {self.name!r} has other settings in this version: {error}"
             ) from error
-        if _with_overrides(self.name, config, _split(parameters)[1]) != config:
+        if _with_overrides(self.name, config, parameters) != config:
             raise ValueError(
                 f"The agent {self.name!r} has other settings, {settings}, than it was called by:"
                 f" {parameters!r}."
@@ -170,22 +168,14 @@ class Algorithm:
 
 @dataclasses.dataclass(frozen=True)
 class Configured:
-    """An algorithm with its settings.
+    """An algorithm with its settings, a frozen dataclass.
 
-    Attributes:
-      algorithm: which.
-      config: its settings, a frozen dataclass.
-      by_task: settings in place of `config`, by an environment's name, its family, or `IMAGES`.
+    Those of `by_task`, by an environment's name, its family, or `IMAGES`, replace `config` there.
     """
 
     algorithm: Algorithm
     config: Any
     by_task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def trains_itself(self) -> bool:
-        """Whether it has a training loop of its own."""
-        return self.algorithm.train is not None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -195,18 +185,15 @@ class Configured:
         return json.loads(json.dumps(own | ({"by_task": by_task} if by_task else {})))
 
     def config_for(self, task: environments.Environment) -> Any:
-        for name in (task.name, task.name.partition("/")[0]):
-            if name in self.by_task:
-                return self.by_task[name]
+        names = [task.name, task.name.partition("/")[0]]
         if IMAGES in self.by_task and has_images(task.dynamics.observation_spec()):
-            return self.by_task[IMAGES]
-        return self.config
+            names.append(IMAGES)
+        return next((self.by_task[x] for x in names if x in self.by_task), self.config)
 
     def observed(self, task: environments.Environment) -> environments.Environment:
         """Return a task with the observations that the algorithm chooses."""
-        if self.algorithm.observed is None:
-            return task
-        return self.algorithm.observed(self.config_for(task), task)
+        observed = self.algorithm.observed
+        return task if observed is None else observed(self.config_for(task), task)
 
     def make(self, task: environments.Environment) -> Agent:
         """Return the agent for a task, or raise ValueError if it cannot act or learn there."""
@@ -218,7 +205,7 @@ class Configured:
         """Raise ValueError if the task's specs or the number of environment steps do not fit."""
         if self.algorithm.check is not None:
             self.algorithm.check(self.config_for(task), task, num_steps)
-        elif not self.trains_itself:
+        elif self.algorithm.train is None:
             self.make(task)
 
     def train(
@@ -234,21 +221,19 @@ class Configured:
         Args:
           task: to learn; `environments.start` makes its simulators, of JAX and host environments.
           seed: of all randomness.
-          num_steps: environment steps of the whole run. Reports must reach this number. The
-            generator is closed after the report that does. Episodes of a report of more steps do
-            not count.
-          folder: of the run; it exists. The algorithm saves its checkpoints there. One that draws
-            its behaviour writes `strip.png` there, and its model's predictions `prediction.png`
-            (`agents.pictures`), before its last report. A report shows all PNG files of the folder.
+          num_steps: environment steps of the whole run. The generator is closed after the report
+            that reaches them. Episodes of a report of more steps do not count.
+          folder: of the run; it exists. Checkpoints go there, and, before the last report, pictures
+            of behaviour, `strip.png`, and of a model's predictions, `prediction.png`
+            (`agents.pictures`). A report shows all PNG files of the folder.
           checkpoint_seconds: seconds between two checkpoints, for algorithms that save any.
 
         Yields:
           First a report without episodes of the step that it begins with: 0, or the step of a
           checkpoint in the folder. Then reports of increasing steps, often enough for a learning
-          curve: an episode counts as ended at the steps of its report. Each report is recorded
-          before the generator resumes, so a checkpoint saved after a `yield` agrees with the
-          records. When the run is stopped the generator is closed. The algorithm may save a
-          checkpoint then, too.
+          curve: an episode counts as ended at the steps of its report. Each is recorded before the
+          generator resumes, so that a checkpoint saved after a `yield` agrees with the records. A
+          run that is stopped closes the generator, which may save a checkpoint then, too.
         """
         assert self.algorithm.train is not None
         own = self.config_for(task)
@@ -257,8 +242,7 @@ class Configured:
     def replaced(self, changes: Mapping[str, Any]) -> "Configured":
         """Return the algorithm with settings replaced by name, as `network.torso`, on all tasks.
 
-        Raises:
-          ValueError: if there is no such setting, or a value is out of range.
+        Raises ValueError if there is no such setting, or a value is out of range.
         """
         return self.changed(lambda config: _replaced(self.algorithm.name, config, changes))
 
@@ -318,10 +302,10 @@ def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
     return [word for word in words if "=" not in word], settings
 
 
-def _with_overrides(agent: str, config: Any, settings: Mapping[str, str]) -> Any:
+def _with_overrides(agent: str, config: Any, parameters: str) -> Any:
     """Return a config with numbers, flags and names replaced, parsed from strings."""
     kinds, found = dict(_kinds(config)), {}
-    for name, text in settings.items():
+    for name, text in _split(parameters)[1].items():
         if name not in kinds:
             raise ValueError(f"{agent} has no setting {name!r}; expected one of {list(kinds)}.")
         kind, value = kinds[name]

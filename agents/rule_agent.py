@@ -1,7 +1,6 @@
 """The agent that learns by an update rule, discovered or hand-designed.
 
-One update (`RuleAgent.learn`): the rule turns a batch into a gradient, and the agent's optimiser
-applies it (`RuleAgent.apply`).
+In an update (`RuleAgent.learn`) the rule makes a gradient of a batch, which the optimiser applies.
 """
 
 import dataclasses
@@ -84,12 +83,7 @@ class AgentConfig:
                 f"agent.optimizer_kind is {self.optimizer_kind!r}; expected one of"
                 f" {', '.join(map(repr, OPTIMIZERS))}."
             )
-        most = self.unroll_length if self.network.memory else 0
-        if not 0 <= self.burn_in <= most:
-            raise ValueError(
-                f"agent.burn_in is {self.burn_in}; expected 0 to {most}: at most"
-                " agent.unroll_length, and none without agent.network.memory."
-            )
+        require_burn_in(self, "agent.")
         fresh = self.batch_size - self.num_replayed
         if fresh not in (0, self.num_environments):
             raise ValueError(
@@ -160,6 +154,16 @@ class AgentConfig:
         )
 
 
+def require_burn_in(config: Any, prefix: str = "") -> None:
+    """Refuse a burn-in that is longer than an unroll, or that no memory reads."""
+    most = config.unroll_length if config.network.memory else 0
+    if not 0 <= config.burn_in <= most:
+        raise ValueError(
+            f"{prefix}burn_in is {config.burn_in}; expected 0 to {most}: at most {prefix}"
+            f"unroll_length, and none without {prefix}network.memory."
+        )
+
+
 @chex.dataclass(frozen=True)
 class NetworkState:
     """The learning state of an agent with one network.
@@ -214,16 +218,10 @@ class ActsByPolicy:
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RuleAgent(ActsByPolicy):
-    """An agent that learns by a rule (`agents.protocol.Agent`).
+    """An agent that learns by a rule (`agents.protocol.Agent`), with one parameter vector.
 
-    Agents whose rules have the same structure and sizes, and whose learning rates differ, share
-    one compiled program.
-
-    Attributes:
-      config: its settings.
-      network: a network whose parameters are one vector.
-      rule: the update rule.
-      learning_rate: replaces the configuration's, `[]`; None for the configuration's.
+    Agents whose rules have the same structure and sizes share one compiled program. So do those of
+    other learning rates, if `learning_rate` replaces the configuration's.
     """
 
     config: AgentConfig = dataclasses.field(metadata={"static": True})
@@ -233,10 +231,7 @@ class RuleAgent(ActsByPolicy):
 
     @classmethod
     def create(cls, config: AgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
-        """Make an agent with the network outputs that a rule asks for; actions are discrete.
-
-        Only the specs of `dynamics` are used.
-        """
+        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
         network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
         return cls(config=config, network=network, rule=rule)
@@ -277,13 +272,12 @@ class RuleAgent(ActsByPolicy):
         Returns:
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
-        inputs = (state.params, state.rule_state, self.config.scaled(trajectory))
+        scaled = self.config.scaled(trajectory)
+        inputs = (state.params, state.rule_state, scaled, self.network.unroll)
         if residuals is None:
-            gradients, aux = self.rule.gradient(*inputs, self.network.unroll)
+            gradients, aux = self.rule.gradient(*inputs)
         else:
-            gradients, aux = self.rule.gradient_from_residuals(
-                *inputs, self.network.unroll, residuals
-            )
+            gradients, aux = self.rule.gradient_from_residuals(*inputs, residuals)
         return self.apply(state, gradients, aux), gradients, aux
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
@@ -326,27 +320,16 @@ def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environ
     return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
 
 
-def _no_memory(batch_size: int) -> None:
-    del batch_size
-
-
 @dataclasses.dataclass(frozen=True)
 class PolicyAgent(ActsByPolicy):
     """An agent that acts by a policy and does not learn, for users' own training code.
 
-    It implements the acting half of `agents.protocol.Agent`: `init` and `update` raise.
-
-    Attributes:
-      policy: from parameters, observations of B environments and memory to logits `[B, A]` and
-        the memory after it, as `agents.networks.Network.policy`.
-      initial_memory: as `agents.networks.Network.initial_memory`.
-      history: the past observations that an observation contains.
-      num_environments: number of parallel environments.
-      unroll_length: steps of an unroll.
+    It implements the acting half of `agents.protocol.Agent`: `init` and `update` raise. `policy`,
+    `initial_memory` and `history` are as in `agents.networks.Network`.
     """
 
     policy: Callable[[Any, Any, Any], tuple[Array, Any]]  # pyright: ignore[reportIncompatibleMethodOverride]
-    initial_memory: Callable[[int], Any] = _no_memory  # pyright: ignore[reportIncompatibleMethodOverride]
+    initial_memory: Callable[[int], Any] = lambda batch_size: None  # pyright: ignore[reportIncompatibleMethodOverride]
     history: HistorySpec = HistorySpec()
     num_environments: int = 16
     unroll_length: int = 16

@@ -5,7 +5,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 import environments
@@ -33,12 +32,9 @@ class LogUniform:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """One of several values, each as likely.
+    """One of several values in order, each as likely.
 
-    Attributes:
-      values: to choose from, in order.
-      may_be_lower: whether lower values than the first would make sense, too.
-      may_be_higher: likewise of higher values than the last.
+    Lower values than the first, or higher ones than the last, may make sense, too.
     """
 
     values: tuple[float | int | bool, ...]
@@ -92,7 +88,7 @@ class Shared:
     Attributes:
       agent: of the evaluated rules, whose network and environments are the default.
       budget: environment steps of a run.
-      discount: of tuned algorithms.
+      discount: gamma.
     """
 
     agent: AgentConfig
@@ -143,10 +139,9 @@ def with_replay(
 
 
 def on_policy_settings(shared: Shared, settings: Settings) -> dict[str, Any]:
-    """Return the settings of an algorithm that learns without the rules' replay.
+    """Return fields of the config of an algorithm that learns without the rules' replay.
 
-    They are fields of its config: the network, the environments, and a learning rate that falls
-    over the run.
+    Its learning rate falls over the run.
     """
     agent = with_settings(with_replay(shared.agent, 0.0), settings)
     return {
@@ -165,17 +160,6 @@ def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
     if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
         agent = with_replay(agent, settings["replay_ratio"])
     return dataclasses.replace(agent, **given(("learning_rate", "end_learning_rate"), settings))
-
-
-def make_agent(kind: Any, config: Any, task: environments.Environment) -> Any:
-    """Return the agent of a config for a task.
-
-    Agents that differ in nothing but the learning rate share a compiled program. The agent's class
-    has `create(config, dynamics)`, which raises ValueError where it cannot act, and a field
-    `learning_rate`, as the config has.
-    """
-    agent = kind.create(dataclasses.replace(config, learning_rate=1.0), task.dynamics)
-    return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
 
 
 def with_images_of(config: Any, task: environments.Environment) -> environments.Environment:

@@ -38,9 +38,8 @@ _WEIGHTS = ("policy_prior", "advantage_weight", "action_advantage_weight")
 class AnchoredTargets(DiscoveredTargets):
     """The targets of an anchored rule.
 
-    Attributes:
-      prior: `[T, B, P]`, the outputs that change the hand-set target's weights
-        (`AnchoredRule.prior_weights`), if the meta-network has them.
+    `prior` are the outputs that change the hand-set target's weights
+    (`AnchoredRule.prior_weights`), if the meta-network has them.
     """
 
     prior: Float[Array, "T B P"] | None = None
@@ -48,11 +47,7 @@ class AnchoredTargets(DiscoveredTargets):
 
 @chex.dataclass(frozen=True)
 class AnchoredMemory(DiscoveredMemory):
-    """The state of an anchored rule over an agent's lifetime.
-
-    Attributes:
-      updates: number of updates so far, if the rule reads it.
-    """
+    """The state of an anchored rule, with the number of updates so far, if the rule reads it."""
 
     updates: Float[Array, ""] | None = None
 
@@ -113,9 +108,8 @@ class AnchoredRule(DiscoveredRule):
 
     def __post_init__(self):
         super().__post_init__()
-        FRACTION.require_value("policy_prior", self.policy_prior)
-        for name in _WEIGHTS[1:]:
-            COST.require_value(name, getattr(self, name))
+        FRACTION.require(self, "", "policy_prior")
+        COST.require(self, "", *_WEIGHTS[1:])
 
     def _require_form(self) -> None:
         outputs = self.sizes.prior_outputs
@@ -179,7 +173,6 @@ class AnchoredRule(DiscoveredRule):
     def _hand_set_target(
         self, prior: Float[Array, "T B P"] | None, inputs: Inputs
     ) -> Float[Array, "T B A"]:
-        """Return the part of the policy target that has a form."""
         advantage = inputs.normalized_advantage
         action_advantage = inputs.normalized_action_advantage
         if not self.normalize_advantage:
@@ -211,11 +204,7 @@ class AnchoredRule(DiscoveredRule):
     def prior_weights(
         self, outputs: Float[Array, "*s P"] | None
     ) -> dict[str, float | Float[Array, "*s 1"]]:
-        """Return the weights of `policy_target`, by name.
-
-        Args:
-          outputs: of the meta-network's prior; None if it has none, and the weights are constants.
-        """
+        """Return the weights of `policy_target`, by name; constants if outputs are None."""
         weights: dict[str, Any] = {name: getattr(self, name) for name in _WEIGHTS}
         if outputs is None:
             return weights
@@ -246,11 +235,8 @@ def form_of(
 ) -> tuple[type[DiscoveredRule], dict[str, Any]]:
     """Return the simplest form of a rule that has some settings, and those that are its fields.
 
-    Args:
-      sizes: of the meta-network.
-      settings: hyper-parameters by name. A form has one if it is a field of it, or the default of
-        the last form.
-      forms: to choose from, each a subclass of the one before it.
+    Each form is a subclass of the one before it. A form has a setting, a hyper-parameter by name,
+    if it is a field of it, or the default of the last form.
     """
     for form in forms:
         names = {field.name for field in dataclasses.fields(form)} & set(settings)

@@ -13,7 +13,6 @@ trajectories of other lengths than those of their discovery.
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -40,17 +39,13 @@ def add_bias(x: Float[Array, "*s G"], bias: Float[Array, "G"]) -> Float[Array, "
     return x + jax.lax.broadcast_to_rank(bias, x.ndim)
 
 
-def lstm_step(
-    layer: Linear, x: Float[Array, "F"], hidden: Float[Array, "H"], cell: Float[Array, "H"]
-) -> tuple[Float[Array, "H"], Float[Array, "H"]]:
-    """Return the hidden state and the cell after one step."""
-    return _apply_gates(linear(layer, jnp.concatenate([x, hidden])), cell)
-
-
-def _apply_gates(
+def apply_gates(
     gates: Float[Array, "*s G"], cell: Float[Array, "*s H"]
 ) -> tuple[Float[Array, "*s H"], Float[Array, "*s H"]]:
-    """Apply the input, candidate, forget (biased by 1) and output gates."""
+    """Apply an LSTM's input, candidate, forget (biased by 1) and output gates.
+
+    Returns the hidden state and the cell after the step.
+    """
     i, g, f, o = jnp.split(gates, 4, axis=-1)
     cell = jax.nn.sigmoid(f + 1.0) * cell + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(cell), cell
@@ -79,7 +74,7 @@ def _read_by_lstm(
     def advance(state, row):
         projection, keep = row
         hidden, cell = (keep[:, None] * x for x in state)
-        hidden, cell = _apply_gates(projection + hidden @ recurrent, cell)
+        hidden, cell = apply_gates(projection + hidden @ recurrent, cell)
         return (hidden, cell), hidden
 
     start = jnp.zeros((inputs.shape[1], size), inputs.dtype)
@@ -152,12 +147,10 @@ class Architecture(NamedTuple):
     apply: Callable[[Layers, Float[Array, "T B F"], Bool[Array, "T B"]], Float[Array, "T B H"]]
 
 
-ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType(
-    {
-        LSTM: Architecture(_lstm_shapes, _read_by_lstm),
-        TRANSFORMER: Architecture(_transformer_shapes, _read_by_transformer),
-    }
-)
+ARCHITECTURES: Mapping[str, Architecture] = {
+    LSTM: Architecture(_lstm_shapes, _read_by_lstm),
+    TRANSFORMER: Architecture(_transformer_shapes, _read_by_transformer),
+}
 
 # See `meta_network._features`.
 STATE_FEATURES = 23  # Per transition, besides those of actions and of the agent.
@@ -212,14 +205,14 @@ class MetaNetworkSizes:
     prior_features: int = 0
 
     def __post_init__(self):
-        for field in dataclasses.fields(self):
-            size, least = getattr(self, field.name), int(field.name not in _MAY_BE_0)
+        for name, size in vars(self).items():
+            least = int(name not in _MAY_BE_0)
             if type(size) is not int or size < least:
                 raise ValueError(
-                    f"sizes.{field.name} is {size!r}; expected an integer of at least {least}."
+                    f"sizes.{name} is {size!r}; expected an integer of at least {least}."
                 )
-            if size > (most := _AT_MOST.get(field.name, size)):
-                raise ValueError(f"sizes.{field.name} is {size}; expected 0 to {most}.")
+            if size > (most := _AT_MOST.get(name, size)):
+                raise ValueError(f"sizes.{name} is {size}; expected 0 to {most}.")
         if self.transformer_layers and self.trajectory % NUM_HEADS:
             raise ValueError(
                 f"sizes.trajectory is {self.trajectory}; expected a multiple of the"
@@ -231,7 +224,7 @@ class MetaNetworkSizes:
                 " outputs that read them."
             )
         if self.action_features not in ACTION_FEATURES:
-            expected = " or ".join(str(number) for number in ACTION_FEATURES)
+            expected = " or ".join(map(str, ACTION_FEATURES))
             raise ValueError(
                 f"sizes.action_features is {self.action_features}; expected {expected}."
             )

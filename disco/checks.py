@@ -21,14 +21,19 @@ from disco_common.ranges import Range
 
 OutputShapes = dict[str, tuple[int, ...]]
 
-_NUMBERS = (jnp.floating, jnp.integer)
-_KINDS: dict[str, tuple[tuple[Any, ...], str]] = {
-    "action": ((jnp.integer,), "integers"),
-    "reward": (_NUMBERS, "real numbers"),
-    "discount": (_NUMBERS, "real numbers"),
-    "last": ((jnp.bool_,), "booleans"),
-    "mask": ((jnp.bool_,), "booleans"),
-    "behaviour_logits": ((jnp.floating,), "floats"),
+_KINDS: dict[str, tuple[type, ...]] = {
+    "integers": (jnp.integer,),
+    "real numbers": (jnp.floating, jnp.integer),
+    "booleans": (jnp.bool_,),
+    "floats": (jnp.floating,),
+}
+_DTYPES = {
+    "action": "integers",
+    "reward": "real numbers",
+    "discount": "real numbers",
+    "last": "booleans",
+    "mask": "booleans",
+    "behaviour_logits": "floats",
 }
 _EXPECTED_STATE = "expected what rule.init(params) returned, or aux.state of the last update."
 
@@ -39,17 +44,15 @@ def check_trajectory(trajectory: Trajectory) -> int:
     Raises:
       ValueError: naming the field, what was found and what was expected.
     """
-    for name, (kinds, expected) in _KINDS.items():
-        _require_kind(f"trajectory.{name}", getattr(trajectory, name), kinds, expected)
+    for name, expected in _DTYPES.items():
+        _require_kind(f"trajectory.{name}", getattr(trajectory, name), expected)
     action_shape = jnp.shape(trajectory.action)
-    if len(action_shape) != 2:
-        raise ValueError(f"trajectory.action has shape {action_shape}; expected [T, B].")
-    num_transitions, batch_size = action_shape
-    if num_transitions == 0 or batch_size == 0:
+    if len(action_shape) != 2 or 0 in action_shape:
         raise ValueError(
-            f"trajectory.action has shape {action_shape}; expected at least one transition (T)"
-            " and one trajectory (B)."
+            f"trajectory.action has shape {action_shape}; expected [T, B], with at least one"
+            " transition (T) and one trajectory (B)."
         )
+    num_transitions, batch_size = action_shape
     for name in ("reward", "discount", "last", "mask"):
         shape = jnp.shape(getattr(trajectory, name))
         if shape != action_shape:
@@ -104,15 +107,14 @@ def check_outputs(outputs: Outputs, shapes: OutputShapes, trajectory: Trajectory
         if taken(name) in outputs:
             expected[taken(name)] = (num_transitions, batch_size, *shape[1:])
         for given, whole in expected.items():
-            _require_kind(
-                f"The agent's output {given!r}", outputs[given], (jnp.floating,), "floats"
-            )
+            _require_kind(f"The agent's output {given!r}", outputs[given], "floats")
             if jnp.shape(outputs[given]) != whole:
                 raise ValueError(
                     f"The agent's output {given!r} has shape {jnp.shape(outputs[given])}; expected"
                     f" {whole}, of which rule.output_shapes says {shape} for a state."
                 )
-            checked[given] = _full_precision(outputs[given])
+            half = jnp.finfo(outputs[given].dtype).bits < 32
+            checked[given] = outputs[given].astype(jnp.float32) if half else outputs[given]
     if "logits" in checked:
         checked["logits"] = zero_where_all_illegal(checked["logits"])
     return checked
@@ -133,14 +135,12 @@ def check_state(
         raise ValueError(f"The rule's state is a {type(state).__name__}; {_EXPECTED_STATE}")
     if difference := _difference(state.memory, jax.eval_shape(init_memory)):
         raise ValueError(f"state.memory is of another rule: {difference}; {_EXPECTED_STATE}")
-    if not has_target_network:
-        if state.target_params is not None:
-            raise ValueError(
-                "state.target_params is there, and the rule has no target network;"
-                f" {_EXPECTED_STATE}"
-            )
-    else:
+    if has_target_network:
         _check_target_params(state, params)
+    elif state.target_params is not None:
+        raise ValueError(
+            f"state.target_params is there, and the rule has no target network; {_EXPECTED_STATE}"
+        )
 
 
 def _check_target_params(state: RuleState, params: Params) -> None:
@@ -150,17 +150,13 @@ def _check_target_params(state: RuleState, params: Params) -> None:
         )
 
 
-def _require_kind(what: str, x: Any, kinds: tuple[Any, ...], expected: str) -> None:
+def _require_kind(what: str, x: Any, expected: str) -> None:
     try:
         dtype = jnp.result_type(x)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what} is a {type(x).__name__}; expected an array.") from error
-    if not any(jnp.issubdtype(dtype, kind) for kind in kinds):
+    if not any(jnp.issubdtype(dtype, kind) for kind in _KINDS[expected]):
         raise ValueError(f"{what} has dtype {dtype}; expected {expected}.")
-
-
-def _full_precision(x: Array) -> Array:
-    return x.astype(jnp.float32) if jnp.finfo(x.dtype).bits < 32 else x
 
 
 def _difference(found: Any, expected: Any) -> str:
@@ -176,14 +172,7 @@ def _difference(found: Any, expected: Any) -> str:
 
 
 class _Check(NamedTuple):
-    """A condition on each value of an array.
-
-    Attributes:
-      name: of the array.
-      values: of the array.
-      holds: whether each value satisfies the condition.
-      expected: the condition in words.
-    """
+    """A condition on each value of an array, by the array's name, and the condition in words."""
 
     name: str
     values: Array
@@ -244,11 +233,11 @@ def check_values(
 
 def _trajectory_checks(trajectory: Trajectory, num_actions: int) -> list[_Check]:
     t = jax.tree.map(jnp.asarray, dataclasses.replace(trajectory, observation=(), core_state=None))
-    is_out = (t.action < 0) | (t.action >= num_actions)
+    is_in = (t.action >= 0) & (t.action < num_actions)
     is_end = (t.discount == 0) | (t.discount == 1)
     gamma = "expected 0 where the transition terminates its episode, else 1 (gamma is the rule's)"
     found = [
-        _Check("action", t.action, ~is_out, f"expected 0 to {num_actions - 1}"),
+        _Check("action", t.action, is_in, f"expected 0 to {num_actions - 1}"),
         _Check("reward", t.reward, jnp.isfinite(t.reward), "expected a finite number"),
         _Check("discount", t.discount, is_end, gamma),
         *_policy_checks("behaviour_logits", t.behaviour_logits, t.action),
@@ -281,10 +270,9 @@ def _output_checks(trajectory: Trajectory, outputs: Outputs) -> list[_Check]:
             checks.append(_Check(what, values, jnp.isfinite(values), "expected finite"))
             continue
         num_transitions, *rest = jnp.shape(trajectory.behaviour_logits)
-        if jnp.shape(values) != (num_transitions + 1, *rest):
-            raise ValueError(
-                f"{what} has shape {jnp.shape(values)}; expected {(num_transitions + 1, *rest)}."
-            )
+        found, expected = jnp.shape(values), (num_transitions + 1, *rest)
+        if found != expected:
+            raise ValueError(f"{what} has shape {found}; expected {expected}.")
         action, mask = jnp.asarray(trajectory.action), jnp.asarray(trajectory.mask)
         policy, of_taken = _policy_checks(what, jnp.asarray(values), action)
         checks += [policy, of_taken._replace(holds=of_taken.holds | ~mask)]
@@ -306,9 +294,7 @@ def _state_checks(state: RuleState, params: Params) -> list[_Check]:
         "expected the parameter itself, as the state has seen no update with finite numbers: pass"
         " aux.state of an update on to the next one, not the state of rule.init"
     )
-    pairs = zip(
-        jax.tree.leaves_with_path(state.target_params), jax.tree.leaves(params), strict=True
-    )
+    targets = jax.tree.leaves_with_path(state.target_params)
     return [
         _Check(
             f"state.target_params{jax.tree_util.keystr(path)}",
@@ -317,7 +303,7 @@ def _state_checks(state: RuleState, params: Params) -> list[_Check]:
             jnp.isclose(target, param, rtol=1e-5, atol=0.0) | jnp.stack(updated).any(),
             expected,
         )
-        for (path, target), param in pairs
+        for (path, target), param in zip(targets, jax.tree.leaves(params), strict=True)
     ]
 
 

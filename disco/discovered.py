@@ -31,13 +31,7 @@ MemoryT = TypeVar("MemoryT", bound="DiscoveredMemory")
 
 @chex.dataclass(frozen=True)
 class DiscoveredMemory:
-    """The state of a discovered rule over an agent's lifetime.
-
-    Attributes:
-      lifetime: of the lifetime RNN.
-      advantage: moments of the advantages.
-      td: moments of the TD errors.
-    """
+    """The state over an agent's lifetime: the RNN's, moments of advantages and of TD errors."""
 
     lifetime: LifetimeState
     advantage: Moments
@@ -143,12 +137,10 @@ class DiscoveredRule(Rule):
 
     def __post_init__(self):
         self._require_form()
-        odd_number(at_least=3).require_value("num_bins", self.num_bins)
-        POSITIVE.require_value("max_value", self.max_value)
-        for name in ("discount", "lambda_", "target_params_coefficient"):
-            FRACTION.require_value(name, getattr(self, name))
-        for name in ("pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost"):
-            COST.require_value(name, getattr(self, name))
+        odd_number(at_least=3).require(self, "", "num_bins")
+        POSITIVE.require(self, "", "max_value")
+        FRACTION.require(self, "", "discount", "lambda_", "target_params_coefficient")
+        COST.require(self, "", "pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost")
 
     def _require_form(self) -> None:
         """Refuse sizes that the rule's form does not have."""
@@ -273,9 +265,8 @@ class DiscoveredRule(Rule):
     ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
         """Return the loss terms of each transition.
 
-        Returns:
-          The weighted sum of the losses of pi, y, z and aux_pi, the weighted loss of q, and the
-          metrics of both; without y and z, or aux_pi, if agents do not have these outputs.
+        They are the weighted sum of the losses of pi, y, z and aux_pi, of those that agents have,
+        and the weighted loss of q; and the metrics of both.
         """
         action = trajectory.action
         log_pi = jax.nn.log_softmax(outputs["logits"])

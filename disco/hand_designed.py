@@ -49,9 +49,24 @@ class AdvantageMemory:
     advantage: Moments
 
 
+class _AdvantageRule(Rule):
+    """A rule whose memory is moments of the advantages."""
+
+    def init_memory(self) -> AdvantageMemory:
+        return AdvantageMemory(advantage=moments.init(jnp.zeros(()).dtype))
+
+    def _tracked(
+        self, advantage: Float[Array, "T B"], mask: Bool[Leaf, "T B"], state: RuleState
+    ) -> tuple[Moments, RuleState]:
+        """Return the moments with a batch's, and the state, which has them if they are finite."""
+        tracked = moments.update(state.memory.advantage, advantage, mask)
+        kept = moments.kept_if_finite(AdvantageMemory(advantage=tracked), state.memory)
+        return tracked, dataclasses.replace(state, memory=kept)
+
+
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class HandSetRule(Rule):
+class HandSetRule(_AdvantageRule):
     """The policy's own logits, and advantages, as its target (`policy_target`).
 
     Raises ValueError if a hyper-parameter is out of range.
@@ -84,12 +99,11 @@ class HandSetRule(Rule):
     value_cost: float = static(0.2)
 
     def __post_init__(self):
-        odd_number(at_least=3).require_value("num_bins", self.num_bins)
-        POSITIVE.require_value("max_value", self.max_value)
-        for name in ("policy_prior", "discount", "lambda_", "target_params_coefficient"):
-            FRACTION.require_value(name, getattr(self, name))
-        for name in ("advantage_weight", "action_advantage_weight", "value_cost"):
-            COST.require_value(name, getattr(self, name))
+        odd_number(at_least=3).require(self, "", "num_bins")
+        POSITIVE.require(self, "", "max_value")
+        FRACTION.require(self, "", "policy_prior", "discount", "lambda_")
+        FRACTION.require(self, "", "target_params_coefficient")
+        COST.require(self, "", "advantage_weight", "action_advantage_weight", "value_cost")
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output, per state: `logits` `[A]` and `q` `[A, N]`.
@@ -99,9 +113,6 @@ class HandSetRule(Rule):
         """
         AT_LEAST_1.require_value("num_actions", num_actions)
         return {"logits": (num_actions,), "q": (num_actions, self.num_bins)}
-
-    def init_memory(self) -> AdvantageMemory:
-        return AdvantageMemory(advantage=moments.init(jnp.zeros(()).dtype))
 
     def targets(
         self,
@@ -119,17 +130,18 @@ class HandSetRule(Rule):
             discount=self.discount,
             lambda_=self.lambda_,
         )
-        memory: AdvantageMemory = state.memory
-        tracked = moments.update(memory.advantage, estimates.advantage, trajectory.mask)
-        advantage, action_advantage = (
+        tracked, after = self._tracked(estimates.advantage, trajectory.mask, state)
+        normalized = [
             moments.normalize(tracked, x) for x in (estimates.advantage, estimates.action_advantage)
-        )
-        is_normalized = self.normalize_advantage
+        ]
+        advantage, action_advantage = estimates.advantage, estimates.action_advantage
+        if self.normalize_advantage:
+            advantage, action_advantage = normalized
         targets = HandSetTargets(
             pi=policy_target(
                 outputs["logits"][:-1],
-                advantage if is_normalized else estimates.advantage,
-                (action_advantage if is_normalized else estimates.action_advantage)[:-1],
+                advantage,
+                action_advantage[:-1],
                 trajectory.action,
                 policy_prior=self.policy_prior,
                 advantage_weight=self.advantage_weight,
@@ -138,10 +150,9 @@ class HandSetRule(Rule):
             q_target=estimates.q_target,
             q_td=estimates.td,
             advantage=estimates.advantage,
-            normalized_advantage=advantage,
+            normalized_advantage=normalized[0],
         )
-        kept = moments.kept_if_finite(AdvantageMemory(advantage=tracked), memory)
-        return targets, RuleState(target_params=state.target_params, memory=kept)
+        return targets, after
 
     def transition_losses(
         self, outputs: Outputs, targets: HandSetTargets, trajectory: Trajectory
@@ -176,19 +187,19 @@ def policy_target(
     `target(a) = c (logits(a) - mean of logits) + k advantage 1[a = a_t] + m action_advantage(a)`
 
     where c, k and m are the last three arguments, and -inf for illegal actions, whose logits are
-    -inf; the mean is over the others. Where the target is reached, logits are 1 / (1 -
-    c) times the mean of what is added. The last term is that of regularised policy iteration with
-    an action value (Vieillard et al. 2020, arXiv 2003.14089; CMPO in Muesli, Hessel et al. 2021,
-    arXiv 2104.06159, section 3).
+    -inf; the mean is over the others. Where the target is reached, logits are 1 / (1 - c) times the
+    mean of what is added. The last term is that of regularised policy iteration with an action
+    value (Vieillard et al. 2020, arXiv 2003.14089; CMPO in Muesli, Hessel et al. 2021, arXiv
+    2104.06159, section 3).
 
     Args:
-      logits: of the agent, -inf for illegal actions; their mean over the others is subtracted.
+      logits: of the agent.
       advantage: of the action taken, from its return.
       action_advantage: of all actions, by the action value.
       action: taken.
-      policy_prior: weight of the logits.
-      advantage_weight: weight of the advantage, at the action taken.
-      action_advantage_weight: weight of the advantages of all actions.
+      policy_prior: c.
+      advantage_weight: k.
+      action_advantage_weight: m.
     """
     is_legal = logits != -jnp.inf
     centred = jnp.where(is_legal, logits, 0.0) - mean_of_legal(logits, -1, keepdims=True)
@@ -217,7 +228,7 @@ class ActorCriticTargets:
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class ActorCritic(Rule):
+class ActorCritic(_AdvantageRule):
     """Actor-critic with V-trace: IMPALA's loss (Espeholt et al. 2018, arXiv 1802.01561).
 
     Raises ValueError if a hyper-parameter is out of range.
@@ -242,12 +253,10 @@ class ActorCritic(Rule):
     normalize_advantage: bool = static(False)
 
     def __post_init__(self):
-        odd_number(at_least=1).require_value("num_bins", self.num_bins)
-        POSITIVE.require_value("max_value", self.max_value)
-        for name in ("discount", "lambda_"):
-            FRACTION.require_value(name, getattr(self, name))
-        for name in ("value_cost", "entropy_cost"):
-            COST.require_value(name, getattr(self, name))
+        odd_number(at_least=1).require(self, "", "num_bins")
+        POSITIVE.require(self, "", "max_value")
+        FRACTION.require(self, "", "discount", "lambda_")
+        COST.require(self, "", "value_cost", "entropy_cost")
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output, per state: `logits` `[A]` and `value` `[N]`.
@@ -259,9 +268,6 @@ class ActorCritic(Rule):
         AT_LEAST_1.require_value("num_actions", num_actions)
         return {"logits": (num_actions,), "value": (self.num_bins,)}
 
-    def init_memory(self) -> AdvantageMemory:
-        return AdvantageMemory(advantage=moments.init(jnp.zeros(()).dtype))
-
     def targets(
         self,
         outputs: Outputs,
@@ -271,7 +277,17 @@ class ActorCritic(Rule):
     ) -> tuple[ActorCriticTargets, RuleState]:
         outputs, _, trajectory = self._checked(outputs, target_outputs, trajectory)
         estimates = self._estimates(outputs["logits"], self._value(outputs["value"]), trajectory)
-        return self._with_normalized_advantage(estimates, trajectory.mask, state)
+        tracked, after = self._tracked(estimates.advantage, trajectory.mask, state)
+        weight = estimates.advantage
+        if self.normalize_advantage:
+            weight = moments.normalize(tracked, weight, subtract_mean=False)
+        targets = ActorCriticTargets(
+            value=estimates.value_target,
+            td=estimates.td,
+            advantage=estimates.advantage,
+            normalized_advantage=weight,
+        )
+        return targets, after
 
     def _estimates(
         self,
@@ -282,23 +298,6 @@ class ActorCritic(Rule):
         return values.vtrace(
             logits, value, value, trajectory, discount=self.discount, lambda_=self.lambda_
         )
-
-    def _with_normalized_advantage(
-        self, estimates: values.ValueEstimates, mask: Bool[Leaf, "T B"], state: RuleState
-    ) -> tuple[ActorCriticTargets, RuleState]:
-        memory: AdvantageMemory = state.memory
-        tracked = moments.update(memory.advantage, estimates.advantage, mask)
-        weight = estimates.advantage
-        if self.normalize_advantage:
-            weight = moments.normalize(tracked, weight, subtract_mean=False)
-        targets = ActorCriticTargets(
-            value=estimates.value_target,
-            td=estimates.td,
-            advantage=estimates.advantage,
-            normalized_advantage=weight,
-        )
-        kept = moments.kept_if_finite(AdvantageMemory(advantage=tracked), memory)
-        return targets, RuleState(target_params=state.target_params, memory=kept)
 
     def transition_losses(
         self, outputs: Outputs, targets: ActorCriticTargets, trajectory: Trajectory
@@ -370,8 +369,7 @@ class PolicyGradient(ActorCritic):
 def hand_designed(name: str, **hyper_parameters: Any) -> Rule:
     """Return a hand-designed rule by name: `actor_critic`, `policy_gradient` or `hand_set`.
 
-    Raises:
-      ValueError: if the name or a hyper-parameter is unknown.
+    Raises ValueError if the name or a hyper-parameter is unknown.
     """
     rules: dict[str, type] = {
         "actor_critic": ActorCritic,
@@ -380,10 +378,7 @@ def hand_designed(name: str, **hyper_parameters: Any) -> Rule:
     }
     if name not in rules:
         raise ValueError(f"Unknown hand-designed rule {name!r}; known are {sorted(rules)}.")
-    known = {field.name for field in dataclasses.fields(rules[name])}
-    unknown = set(hyper_parameters) - known
-    if unknown:
-        raise ValueError(
-            f"{name} has no hyper-parameters {sorted(unknown)}; it has {sorted(known)}."
-        )
+    known = sorted(field.name for field in dataclasses.fields(rules[name]))
+    if unknown := sorted(set(hyper_parameters) - set(known)):
+        raise ValueError(f"{name} has no hyper-parameters {unknown}; it has {known}.")
     return rules[name](**hyper_parameters)

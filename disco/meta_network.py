@@ -24,8 +24,8 @@ from disco.architectures import (
     Linear,
     MetaNetworkSizes,
     add_bias,
+    apply_gates,
     linear,
-    lstm_step,
 )
 from disco.types import Outputs, Trajectory
 from disco.values import ActionValueEstimates, select_action
@@ -128,13 +128,11 @@ def init(
 ) -> dict[str, dict[str, Array]]:
     """Return initial parameters: truncated normal weights, and biases of 0, of the gate 1.
 
-    The initialisation is that of the authors' release (github.com/google-deepmind/disco_rl) with
-    two exceptions, without which the initial policy targets would be the same for all actions to
-    within a hundredth of a logit: the last layer of the policy target has a standard deviation of 3
-    instead of 0.3, and the gate a bias of 1 instead of 0, so that the output of the backward LSTM
-    reaches the targets while the state of the lifetime RNN is still 0.
-
-    With `is_published`, the initialisation is the release's without exceptions.
+    With `is_published`, it is that of the authors' release (github.com/google-deepmind/disco_rl).
+    By default it has two exceptions, without which the initial policy targets would be the same for
+    all actions to within a hundredth of a logit: the last layer of the policy target has a standard
+    deviation of 3 instead of 0.3, and the gate a bias of 1 instead of 0, so that the output of the
+    backward LSTM reaches the targets while the state of the lifetime RNN is still 0.
     """
     shapes = layer_shapes(sizes)
     counts = [inputs * outputs for inputs, outputs in shapes.values()]
@@ -173,8 +171,11 @@ def apply(
     x = ARCHITECTURES[sizes.architecture].apply(trajectory_nets, features, ends)
     x = x * linear(trajectory_nets["lifetime_gate"], lifetime.hidden)[None, None]
 
+    per_action = jnp.broadcast_to(x[:, :, None], actions.shape[:3] + x.shape[-1:])
+    per_action = jnp.concatenate([per_action, actions], axis=-1)
+    per_action = _action_block(trajectory_nets["policy_target_0"], per_action)
     targets = RawTargets(
-        pi=_policy_target(trajectory_nets, x, actions),
+        pi=linear(trajectory_nets["policy_target_1"], per_action)[..., 0],
         y=linear(trajectory_nets["y_target"], x),
         z=linear(trajectory_nets["z_target"], x),
         summary=linear(trajectory_nets["summary"], x),
@@ -186,7 +187,8 @@ def apply(
     (y_hat,) = _embed(targets.y, (lifetime_nets,), "y_net")
     features = jnp.concatenate([features, targets.summary, y_hat[..., None]], axis=-1)
     batch = jnp.mean(linear(lifetime_nets["input"], features), axis=(0, 1))
-    hidden, cell = lstm_step(lifetime_nets["lstm"], batch, lifetime.hidden, lifetime.cell)
+    gates = linear(lifetime_nets["lstm"], jnp.concatenate([batch, lifetime.hidden]))
+    hidden, cell = apply_gates(gates, lifetime.cell)
     return targets, LifetimeState(hidden=hidden, cell=cell)
 
 
@@ -267,16 +269,6 @@ def _features(sizes, nets, shared, y, y_bar, z, z_bar):
         axis=-1,
     )
     return features, actions
-
-
-def _policy_target(
-    nets: Parameters, x: Float[Array, "T B H"], actions: Float[Array, "T B A F"]
-) -> Float[Array, "T B A"]:
-    """Return the logits of the policy target from the embeddings of transitions and actions."""
-    per_action = jnp.broadcast_to(x[:, :, None], actions.shape[:3] + x.shape[-1:])
-    inputs = jnp.concatenate([per_action, actions], axis=-1)
-    hidden = _action_block(nets["policy_target_0"], inputs)
-    return linear(nets["policy_target_1"], hidden)[..., 0]
 
 
 def _embed_outputs(outputs: Outputs, nets: Sequence[Parameters], name: str):

@@ -11,7 +11,7 @@ from disco.types import Leaf
 
 T = TypeVar("T")
 
-DECAY = 0.99
+DECAY = 0.99  # Weight of the moments before a batch.
 
 
 @chex.dataclass(frozen=True)
@@ -37,35 +37,28 @@ def init(dtype: jnp.dtype) -> Moments:
 
 
 def update(
-    moments: Moments,
-    x: Float[Array, "*s"],
-    mask: Bool[Leaf, "*s"] | None = None,
-    decay: float = DECAY,
+    moments: Moments, x: Float[Array, "*s"], mask: Bool[Leaf, "*s"] | None = None
 ) -> Moments:
-    """Return the moments after a batch; no gradient flows.
+    """Return the moments after a batch x; no gradient flows.
 
-    Args:
-      moments: before it.
-      x: the batch.
-      mask: of the numbers that count; None if all do. A batch without any changes nothing.
-      decay: weight of the moments before the batch.
+    The mask is of the numbers that count; None if all do. A batch without any changes nothing.
     """
     x = jax.lax.stop_gradient(x)
     if mask is None:
-        return _moved(moments, jnp.mean(x), jnp.mean(jnp.square(x)), decay)
-    mask = jnp.asarray(mask)
-    number = jnp.maximum(jnp.sum(mask.astype(x.dtype)), 1.0)
-    x = jnp.where(mask, x, 0.0)
-    moved = _moved(moments, jnp.sum(x) / number, jnp.sum(jnp.square(x)) / number, decay)
-    return jax.tree.map(lambda new, old: jnp.where(jnp.any(mask), new, old), moved, moments)
-
-
-def _moved(moments: Moments, first: Array, second: Array, decay: float) -> Moments:
-    return Moments(
-        first=decay * moments.first + (1.0 - decay) * first,
-        second=decay * moments.second + (1.0 - decay) * second,
-        decay_product=decay * moments.decay_product,
+        first, second = jnp.mean(x), jnp.mean(jnp.square(x))
+    else:
+        mask = jnp.asarray(mask)
+        number = jnp.maximum(jnp.sum(mask.astype(x.dtype)), 1.0)
+        x = jnp.where(mask, x, 0.0)
+        first, second = jnp.sum(x) / number, jnp.sum(jnp.square(x)) / number
+    moved = Moments(
+        first=DECAY * moments.first + (1.0 - DECAY) * first,
+        second=DECAY * moments.second + (1.0 - DECAY) * second,
+        decay_product=DECAY * moments.decay_product,
     )
+    if mask is None:
+        return moved
+    return jax.tree.map(lambda new, old: jnp.where(jnp.any(mask), new, old), moved, moments)
 
 
 def normalize(

@@ -18,34 +18,18 @@ import numpy as np
 
 from disco_common import files
 
-_SUFFIX = ".npy"
 _MAX_BYTES = 1 << 28  # Of all arrays together, unless the file is at least 1/16 of their size.
-_MAX_COMPRESSION = 16
 _MAX_HEADER = 2048  # Characters that NumPy parses; undamaged headers have about a hundred.
 _HEADER_READERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
-_ENCRYPTED = 0x1
 
 # Errors of `zipfile`, `zlib` and NumPy for damaged data. Memory or the stack can be exhausted only
 # by parsing at most `_MAX_HEADER` characters of hostile text.
 _DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    KeyError,
-    IndexError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    OverflowError,
-    RecursionError,
-    SyntaxError,
-    tokenize.TokenError,
-    TypeError,
-    ValueError,
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, SyntaxError, TypeError),
+    *(EOFError, LookupError, ArithmeticError, MemoryError, RuntimeError, OSError, ValueError),
 )
 
 
@@ -83,14 +67,14 @@ def _checked(found: Iterable[zipfile.ZipInfo], num_bytes: int) -> dict[str, zipf
     """Return the members of an archive of a size on disk, by the names of their arrays."""
     members: dict[str, zipfile.ZipInfo] = {}
     for member in found:
-        name = member.filename.removesuffix(_SUFFIX)
+        name = member.filename.removesuffix(".npy")
         if name == member.filename:
             raise ArchiveError(
-                f"holds {name!r}, which is not an array; expected names that end in {_SUFFIX!r}."
+                f"holds {name!r}, which is not an array; expected names that end in '.npy'."
             )
         if name in members:
             raise ArchiveError(f"holds two arrays {name!r}; expected each once.")
-        if member.flag_bits & _ENCRYPTED:
+        if member.flag_bits & 1:
             raise ArchiveError(f"holds the encrypted array {name!r}; expected plain ones.")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ArchiveError(
@@ -99,7 +83,7 @@ def _checked(found: Iterable[zipfile.ZipInfo], num_bytes: int) -> dict[str, zipf
             )
         members[name] = member
     claimed = sum(member.file_size for member in members.values())
-    most = max(_MAX_BYTES, _MAX_COMPRESSION * num_bytes)
+    most = max(_MAX_BYTES, 16 * num_bytes)
     if claimed > most:
         raise ArchiveError(
             f"claims {claimed} bytes of arrays in a file of {num_bytes} bytes; expected at most"
@@ -109,12 +93,12 @@ def _checked(found: Iterable[zipfile.ZipInfo], num_bytes: int) -> dict[str, zipf
 
 
 def _array(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> np.ndarray:
+    member: Any
     with archive.open(info) as member:
-        file: Any = member
-        version = np.lib.format.read_magic(file)
+        version = np.lib.format.read_magic(member)
         if version not in _HEADER_READERS:
             raise ArchiveError(f"holds the array {name!r} in npy format {version}.")
-        shape, is_fortran, dtype = _HEADER_READERS[version](file, max_header_size=_MAX_HEADER)
+        shape, is_fortran, dtype = _HEADER_READERS[version](member, max_header_size=_MAX_HEADER)
         if dtype.hasobject:
             raise ArchiveError(
                 f"holds something other than plain arrays ({name!r} has objects); rule files hold"

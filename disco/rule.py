@@ -14,7 +14,6 @@ state, for the meta-gradient of discovery. `_gradient_pullback` explains how.
 
 import abc
 import dataclasses
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import chex
@@ -43,10 +42,7 @@ RuleT = TypeVar("RuleT", bound="Rule")
 class UpdateResiduals:
     """The results of an update that `Rule.gradient_from_residuals` needs to differentiate it later.
 
-    Attributes:
-      gradients: as `Rule.gradient` returned them.
-      targets: `aux.targets`.
-      memory: `aux.state.memory`.
+    They are what `Rule.gradient` returned: the gradient, `aux.targets` and `aux.state.memory`.
     """
 
     gradients: Params
@@ -68,15 +64,9 @@ class Rule(abc.ABC):
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output that the agent must have, per state.
 
-        Outputs of rank 2 have one row per action, computed from the state and that action. The
-        others are computed from the state alone. What each output means is said by the rule's
-        own method.
-
-        Args:
-          num_actions: A, the number of the environment's actions.
-
-        Returns:
-          By name, the shape without the axes `[T+1, B]` that `unroll` puts in front.
+        It is without the axes `[T+1, B]` that `unroll` puts in front. Outputs of rank 2 have one
+        row for each of the A actions, computed from the state and that action. The others are
+        computed from the state alone. The rule's own method says what each output means.
 
         Raises:
           ValueError: if there is no action.
@@ -98,8 +88,7 @@ class Rule(abc.ABC):
 
         Args:
           outputs: of the agent, each `[T+1, B, ...]`.
-          target_outputs: of the target network on the same states; None for a rule without a
-            target network.
+          target_outputs: likewise, of the target network; None for a rule without one.
           trajectory: the batch.
           state: of the agent's lifetime. Its target parameters are returned unchanged.
 
@@ -113,16 +102,19 @@ class Rule(abc.ABC):
     ) -> tuple[Float[Array, "T B"], Metrics]:
         """Return the loss of each transition, masked or not, with the targets as constants.
 
-        Of outputs per action it reads only those of the actions taken, by
-        `disco.values.output_taken`; `outputs` need not have the others.
+        Of outputs per action it reads only those taken, by `disco.values.output_taken`; `outputs`
+        need not have the others.
         """
 
     def init(self, params: Params) -> RuleState:
         """Return the state of an initial agent, whose target network has the agent's parameters."""
-        has_target = self.target_params_coefficient is not None
         # A copy, so that a caller may donate parameters and state to one jitted function.
-        target_params = jax.tree.map(jnp.array, params) if has_target else None
+        target_params = jax.tree.map(jnp.array, params) if self._has_target_network else None
         return RuleState(target_params=target_params, memory=self.init_memory())
+
+    @property
+    def _has_target_network(self) -> bool:
+        return self.target_params_coefficient is not None
 
     def output_loss(
         self, outputs: Outputs, targets: Any, trajectory: Trajectory
@@ -154,7 +146,7 @@ class Rule(abc.ABC):
             state is not of this rule. Values out of range are not checked (see `check_values`).
           TypeError: if it is differentiated with respect to the rule.
         """
-        self._check_state(state, params)
+        check_state(state, params, self.init_memory, self._has_target_network)
         rule = _constant(self)
         loss_outputs, outputs = self._unroll(unroll, params, trajectory)
         target_outputs = self._target_outputs(unroll, state.target_params, trajectory)
@@ -180,12 +172,8 @@ class Rule(abc.ABC):
         initialisation: with `optax.adam(rate)` all leaves of the meta-gradient are NaN, with
         `optax.adam(rate, eps_root=1e-8)` they are not (`examples/meta_gradient.py`).
         """
-        self._check_state(state, params)
-        gradients, targets, memory, metrics = _gradient(
-            unroll, self, params, state.target_params, state.memory, trajectory
-        )
-        after = dataclasses.replace(state, memory=memory)
-        return gradients, Aux(state=self._track(after, params), targets=targets, metrics=metrics)
+        check_state(state, params, self.init_memory, self._has_target_network)
+        return self._updated(params, state, trajectory, unroll)
 
     def gradient_from_residuals(
         self,
@@ -197,21 +185,24 @@ class Rule(abc.ABC):
     ) -> tuple[Params, Aux]:
         """Return what `gradient` returned for these arguments, with its derivatives.
 
-        Nothing is recomputed until it is differentiated. The K updates that a meta-gradient flows
-        through can therefore run first, with acting in between, also outside JAX; they are
-        differentiated later, from the residuals of each.
+        Nothing is recomputed until it is differentiated. So the K updates that a meta-gradient
+        flows through can run first, with acting in between, also outside JAX.
         """
-        gradients, targets, memory = _known_gradient(
-            unroll,
-            self,
-            params,
-            state.target_params,
-            state.memory,
-            trajectory,
-            (residuals.gradients, residuals.targets, residuals.memory),
+        return self._updated(params, state, trajectory, unroll, residuals)
+
+    def _updated(
+        self,
+        params: Params,
+        state: RuleState,
+        trajectory: Trajectory,
+        unroll: Unroll,
+        residuals: UpdateResiduals | None = None,
+    ) -> tuple[Params, Aux]:
+        gradients, targets, memory, metrics = _gradient(
+            unroll, self, params, state.target_params, state.memory, trajectory, residuals
         )
         after = dataclasses.replace(state, memory=memory)
-        return gradients, Aux(state=self._track(after, params), targets=targets, metrics={})
+        return gradients, Aux(state=self._track(after, params), targets=targets, metrics=metrics)
 
     def _track(self, state: RuleState, params: Params) -> RuleState:
         """Move the target network towards the parameters from before the update."""
@@ -220,10 +211,6 @@ class Rule(abc.ABC):
             return state
         average = jax.tree.map(lambda t, p: old * t + (1.0 - old) * p, state.target_params, params)
         return dataclasses.replace(state, target_params=average)
-
-    def _check_state(self, state: RuleState, params: Params) -> None:
-        has_target = self.target_params_coefficient is not None
-        check_state(state, params, self.init_memory, has_target)
 
     def _unroll(
         self, unroll: Unroll, params: Params, trajectory: Trajectory
@@ -242,14 +229,11 @@ class Rule(abc.ABC):
     def _checked(
         self, outputs: Outputs, target_outputs: Outputs | None, trajectory: Trajectory
     ) -> tuple[Outputs, Outputs, Trajectory]:
-        """Return the arguments of `targets`, checked, and without what masked transitions hold.
-
-        The target network's outputs are empty for a rule without one.
-        """
+        """Return the arguments of `targets`, checked, and without what masked transitions hold."""
         shapes = self.output_shapes(check_trajectory(trajectory))
         outputs = check_outputs(outputs, shapes, trajectory)
         trajectory = without_masked_damage(trajectory)
-        if self.target_params_coefficient is None:
+        if not self._has_target_network:
             return outputs, {}, trajectory
         if target_outputs is None:
             raise ValueError(
@@ -260,7 +244,7 @@ class Rule(abc.ABC):
     def _target_outputs(
         self, unroll: Unroll, target_params: Params | None, trajectory: Trajectory
     ) -> Outputs | None:
-        if self.target_params_coefficient is None:
+        if not self._has_target_network:
             return None
         return self._unroll(unroll, target_params, trajectory)[1]
 
@@ -285,14 +269,15 @@ def _output_gradients(rule: Rule, outputs: Outputs, targets: Any, trajectory: Tr
     return jax.grad(rule.output_loss, argnums=(0, 1), has_aux=True)(outputs, targets, trajectory)
 
 
-def _custom_vjp(function: Callable[..., Any]) -> Any:
-    """Apply `jax.custom_vjp` to a function whose first argument is the network."""
-    return jax.custom_vjp(function, nondiff_argnums=(0,))
+def _make_update(
+    unroll, rule: Rule, params, target_params, memory, trajectory: Trajectory, residuals
+):
+    """Make steps 1 to 4 of the algorithm; return (gradients, targets, new memory, metrics).
 
-
-@_custom_vjp
-def _gradient(unroll, rule: Rule, params, target_params, memory, trajectory: Trajectory):
-    """Make steps 1 to 4 of the algorithm; return (gradients, targets, new memory, metrics)."""
+    They are not made again if their results, the residuals, are given; there are no metrics then.
+    """
+    if residuals is not None:
+        return residuals.gradients, residuals.targets, residuals.memory, {}
     loss_outputs, pull_back, outputs = jax.vjp(
         lambda p: rule._unroll(unroll, p, trajectory), params, has_aux=True
     )
@@ -302,11 +287,6 @@ def _gradient(unroll, rule: Rule, params, target_params, memory, trajectory: Tra
     (output_gradient, _), metrics = _output_gradients(rule, loss_outputs, targets, trajectory)
     (gradients,) = pull_back(output_gradient)
     return gradients, targets, new_state.memory, metrics
-
-
-def _gradient_forward(unroll, rule, params, target_params, memory, trajectory):
-    inputs = (rule, params, target_params, memory, trajectory)
-    return _gradient(unroll, *inputs), inputs
 
 
 def _gradient_pullback(unroll, inputs, cotangents):
@@ -357,17 +337,8 @@ def _gradient_pullback(unroll, inputs, cotangents):
     return pull_back((output_gradient_dot, output_gradient, targets_cotangent, memory_cotangent))
 
 
-@_custom_vjp
-def _known_gradient(unroll, rule, params, target_params, memory, trajectory, results):
-    """Return the known results of `_gradient`; the derivatives are those of `_gradient`."""
-    return results
-
-
+_gradient: Any = jax.custom_vjp(_make_update, nondiff_argnums=(0,))
 _gradient.defvjp(
-    _gradient_forward,
-    lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars[:3]), None),
-)
-_known_gradient.defvjp(
-    lambda unroll, *args: (args[-1], args[:-1]),
-    lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars), None, None),
+    lambda unroll, *args: (_gradient(unroll, *args), args[:-1]),
+    lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars[:3]), None, None),
 )

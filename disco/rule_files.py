@@ -37,29 +37,31 @@ _REPR.maxstring = _REPR.maxother = 100
 _ABLATIONS = ("reads_values", "has_lifetime")  # True for rules that are not ablated.
 _LATER_SIZES = ("transformer_layers", "prior_outputs", "agent_features", "prior_features")
 
-_LIFETIME = "lstm/~/meta_lstm/~unroll"
+_EMBEDDING_NAMES = {
+    "y_net_0": "mlp/~/linear_0",
+    "y_net_1": "mlp/~/linear_1",
+    "z_net_0": "mlp_1/~/linear_0",
+    "z_net_1": "mlp_1/~/linear_1",
+    "policy_net_0": "sequential/conv1_d",
+    "policy_net_1": "sequential/conv1_d_1",
+}
+_TRAJECTORY_NAMES = {
+    "lstm": "lstm/linear",
+    "lifetime_gate": "linear",
+    "summary": "linear_1",
+    "y_target": "linear_2",
+    "z_target": "linear_3",
+    "policy_target_0": "sequential_1/conv1_d",
+    "policy_target_1": "linear_4",
+}
+_LIFETIME_NAMES = {"input": "mlp_2/~/linear_0", "lstm": "lstm/linear"}
 _PUBLISHED_NAMES = {
-    "trajectory/y_net_0": "lstm/mlp/~/linear_0",
-    "trajectory/y_net_1": "lstm/mlp/~/linear_1",
-    "trajectory/z_net_0": "lstm/mlp_1/~/linear_0",
-    "trajectory/z_net_1": "lstm/mlp_1/~/linear_1",
-    "trajectory/policy_net_0": "lstm/sequential/conv1_d",
-    "trajectory/policy_net_1": "lstm/sequential/conv1_d_1",
-    "trajectory/lstm": "lstm/lstm/linear",
-    "trajectory/lifetime_gate": "lstm/linear",
-    "trajectory/summary": "lstm/linear_1",
-    "trajectory/y_target": "lstm/linear_2",
-    "trajectory/z_target": "lstm/linear_3",
-    "trajectory/policy_target_0": "lstm/sequential_1/conv1_d",
-    "trajectory/policy_target_1": "lstm/linear_4",
-    "lifetime/y_net_0": f"{_LIFETIME}/mlp/~/linear_0",
-    "lifetime/y_net_1": f"{_LIFETIME}/mlp/~/linear_1",
-    "lifetime/z_net_0": f"{_LIFETIME}/mlp_1/~/linear_0",
-    "lifetime/z_net_1": f"{_LIFETIME}/mlp_1/~/linear_1",
-    "lifetime/policy_net_0": f"{_LIFETIME}/sequential/conv1_d",
-    "lifetime/policy_net_1": f"{_LIFETIME}/sequential/conv1_d_1",
-    "lifetime/input": f"{_LIFETIME}/mlp_2/~/linear_0",
-    "lifetime/lstm": f"{_LIFETIME}/lstm/linear",
+    f"{part}/{name}": f"{prefix}/{published}"
+    for part, prefix, names in (
+        ("trajectory", "lstm", _EMBEDDING_NAMES | _TRAJECTORY_NAMES),
+        ("lifetime", "lstm/~/meta_lstm/~unroll", _EMBEDDING_NAMES | _LIFETIME_NAMES),
+    )
+    for name, published in names.items()
 }
 
 
@@ -140,24 +142,24 @@ def save(
 
 
 def _arrays(rule: DiscoveredRule) -> dict[str, np.ndarray]:
-    """Return the arrays of a rule's file, by name.
-
-    Raises:
-      ValueError: if a number is not finite in float32.
-    """
+    """Return the arrays of a rule's file, by name; raise as `save`."""
     arrays = {}
     for name, layer in rule.parameters.items():
         for part, value in layer.items():
-            with np.errstate(over="ignore"):
-                value = np.asarray(value).astype(np.float32)
+            value = _as_float32(np.asarray(value))
             if not np.all(np.isfinite(value)):
                 raise ValueError(
                     f"Parameter {name}/{part} of the rule is not finite in float32; not saved."
                 )
-            arrays[f"{_name_in_file(name)}/{part}"] = value.reshape(
-                _published_shape(name, part, value.shape)
-            )
+            in_file = _published_shape(name, part, value.shape)
+            arrays[f"{_name_in_file(name)}/{part}"] = value.reshape(in_file)
     return arrays
+
+
+def _as_float32(value: np.ndarray) -> np.ndarray:
+    """Return numbers in float32; those that it cannot hold become infinite."""
+    with np.errstate(over="ignore"):
+        return value.astype(np.float32)
 
 
 def read(
@@ -165,11 +167,7 @@ def read(
     sha256: str | None = None,
     forms: Sequence[type[DiscoveredRule]] = FORMS,
 ) -> tuple[DiscoveredRule, dict[str, Any]]:
-    """Return a rule and its file's header.
-
-    Names and errors are those of `load`. The rule has the simplest of these forms that fits
-    (`disco.anchored.form_of`).
-    """
+    """Return a rule, of the simplest form that fits, and its file's header; see `load`."""
     path = rule_sources.find(name, sha256)
     try:
         return _read(npz.read(path), forms)
@@ -226,10 +224,8 @@ def _layer_array(
         raise ValueError(
             f"array {key!r} has shape {found.shape}; expected {in_file} beside the others."
         )
-    with np.errstate(over="ignore"):  # Numbers that float32 cannot hold become infinite.
-        value = found.astype(np.float32)
-    if not np.all(np.isfinite(value)):
-        bad = int(np.sum(~np.isfinite(value)))
+    value = _as_float32(found)
+    if bad := int(np.sum(~np.isfinite(value))):
         raise ValueError(f"array {key!r} has {bad} non-finite numbers.")
     return jnp.asarray(value.reshape(shape))
 
@@ -248,17 +244,16 @@ def _array_sizes(arrays: Mapping[str, np.ndarray]) -> MetaNetworkSizes:
     def outputs(name: str) -> int:
         return shape(name, "b", 1)[0]
 
-    sizes = {
-        "prediction": outputs("trajectory/y_target"),
-        "prediction_embedding": outputs("trajectory/y_net_0"),
-        "action_features": shape("trajectory/policy_net_0", "w", 3)[1] // 2,
-        "action_hidden": outputs("trajectory/policy_net_0"),
-        "action_embedding": outputs("trajectory/policy_net_1"),
-        "trajectory": outputs("trajectory/lifetime_gate"),
-        "lifetime": outputs("lifetime/lstm") // 4,
-        "lifetime_input": outputs("lifetime/input"),
-    }
-    return MetaNetworkSizes(**sizes)
+    return MetaNetworkSizes(
+        prediction=outputs("trajectory/y_target"),
+        prediction_embedding=outputs("trajectory/y_net_0"),
+        action_features=shape("trajectory/policy_net_0", "w", 3)[1] // 2,
+        action_hidden=outputs("trajectory/policy_net_0"),
+        action_embedding=outputs("trajectory/policy_net_1"),
+        trajectory=outputs("trajectory/lifetime_gate"),
+        lifetime=outputs("lifetime/lstm") // 4,
+        lifetime_input=outputs("lifetime/input"),
+    )
 
 
 def _name_in_file(name: str) -> str:
@@ -274,11 +269,11 @@ def _published_shape(name: str, part: str, shape: tuple[int, ...]) -> tuple[int,
 
 def _header(found: np.ndarray, form: type[DiscoveredRule]) -> dict[str, Any]:
     """Return the header of a rule file, which may have the hyper-parameters of this form."""
-    dtype = found.dtype
-    if dtype.kind != "U" or found.shape != () or dtype.itemsize > _MOST_HEADER_BYTES:
+    dtype, most = found.dtype, _MOST_HEADER_BYTES
+    if dtype.kind != "U" or found.shape != () or dtype.itemsize > most:
         raise ValueError(
-            f"the header is an array {found.shape} of {dtype}; expected one text of at most"
-            f" {_MOST_HEADER_BYTES} bytes."
+            f"the header is an array {found.shape} of {dtype}; expected one text of at most {most}"
+            " bytes."
         )
     try:
         data = found.astype(dtype.newbyteorder("<")).tobytes()
@@ -291,22 +286,20 @@ def _header(found: np.ndarray, form: type[DiscoveredRule]) -> dict[str, Any]:
 
 def _check_header(header: Any, form: type[DiscoveredRule]) -> None:
     """Refuse a header of something else; add entries that older headers lack."""
-    if not isinstance(header, dict) or not {"format_version", "sizes", "hyper_parameters"} <= set(
-        header
-    ):
+    needed = {"format_version", "sizes", "hyper_parameters"}
+    if not isinstance(header, dict) or not needed <= set(header):
         raise ValueError("the header lacks format_version, sizes or hyper_parameters.")
-    version = header["format_version"]
+    version, kind, sizes = header["format_version"], header.get("kind"), header["sizes"]
     if type(version) is not int or version != _FORMAT_VERSION:
         raise ValueError(
             f"it has format version {_shown(version)}; this code reads {_FORMAT_VERSION}."
         )
-    if header.get("kind") != _KIND:
-        raise ValueError(f"it is of kind {_shown(header.get('kind'))}; expected {_KIND!r}.")
-    if not isinstance(header.setdefault("provenance", {}), dict):
-        raise ValueError(
-            f"the header's provenance is {_shown(header['provenance'])}; expected names."
-        )
-    sizes = header["sizes"]
+    if kind != _KIND:
+        raise ValueError(f"it is of kind {_shown(kind)}; expected {_KIND!r}.")
+    header.setdefault("provenance", {})
+    for name in ("provenance", "hyper_parameters"):
+        if not isinstance(header[name], dict):
+            raise ValueError(f"the header's {name} is {_shown(header[name])}; expected names.")
     if not isinstance(sizes, dict) or any(type(size) is not int for size in sizes.values()):
         raise ValueError(f"the header's sizes are {_shown(sizes)}; expected integers.")
     # Older files lack the sizes that the published rule has not, or have an earlier name of one.
@@ -321,27 +314,24 @@ def _header_sizes(header: Mapping[str, Any], num_arrays: int) -> MetaNetworkSize
     if set(found) != set(known):
         raise ValueError(f"the header's sizes are {_shown(found)}; expected {known}.")
     sizes = MetaNetworkSizes(**found)
-    if sizes.transformer_layers > num_arrays:
+    layers, expected = sizes.transformer_layers, sizes.architecture
+    if layers > num_arrays:
         raise ValueError(
-            f"sizes.transformer_layers is {sizes.transformer_layers}; expected those of its"
-            f" {num_arrays} arrays."
+            f"sizes.transformer_layers is {layers}; expected those of its {num_arrays} arrays."
         )
-    named = header.get(_ARCHITECTURE, sizes.architecture)  # Older headers do not name it.
-    if named != sizes.architecture:
+    named = header.get(_ARCHITECTURE, expected)  # Older headers do not name it.
+    if named != expected:
         raise ValueError(
-            f"it has the architecture {_shown(named)}; expected {sizes.architecture!r} with"
-            f" sizes.transformer_layers {sizes.transformer_layers}."
+            f"it has the architecture {_shown(named)}; expected {expected!r} with"
+            f" sizes.transformer_layers {layers}."
         )
     return sizes
 
 
-def _check_hyper_parameters(found: Any, form: type[DiscoveredRule]) -> None:
+def _check_hyper_parameters(found: Mapping[str, Any], form: type[DiscoveredRule]) -> None:
     """Check names and types; the rule checks ranges."""
-    if not isinstance(found, dict):
-        raise ValueError(f"the header's hyper_parameters are {_shown(found)}; expected names.")
     known = _hyper_parameter_names(form)
-    unknown = set(found) - {*known, *_ABLATIONS}
-    if unknown:
+    if unknown := set(found) - {*known, *_ABLATIONS}:
         raise ValueError(f"unknown hyper-parameters {_shown(sorted(unknown))}; known are {known}.")
     kinds = {bool: "true or false", int: "an integer", float: "a number"}
     for name, value in found.items():

@@ -16,7 +16,7 @@ import hashlib
 import os
 import pathlib
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from disco_common import files
 from disco_common.files import CACHE_VARIABLE, user_cache
@@ -45,14 +45,6 @@ _PUBLISHED = {
 }
 
 
-class _HubFile(NamedTuple):
-    """A file of the hub; the revision is None for the default branch."""
-
-    repository: str
-    file: str
-    revision: str | None
-
-
 def zoo() -> list[str]:
     """Return the names of the rules that come with this package."""
     return sorted(path.stem for path in ZOO.glob("*.npz"))
@@ -66,15 +58,7 @@ def published() -> list[str]:
 def find(name: str | os.PathLike, sha256: str | None = None) -> pathlib.Path:
     """Return the path of a rule's file; a rule of the hub is downloaded first.
 
-    A hash, 64 hexadecimal digits, is one that the file must have.
-
-    Raises:
-      FileNotFoundError: if there is no such file and no such name; if the hub has no such file, or
-        cannot be reached and the file was not downloaded before.
-      RuleFileError: if the file has another hash.
-      ImportError: if `huggingface_hub` is needed and not installed.
-      OSError: if the hub reports another error.
-      ValueError: if a name of the hub, or the hash, is malformed.
+    Arguments and errors are those of `disco.load`.
     """
     wanted = None if sha256 is None else sha256.lower()
     if wanted is not None and not _SHA256.fullmatch(wanted):
@@ -104,12 +88,10 @@ def short_names(name: str | os.PathLike) -> tuple[str, str]:
     if not text.startswith(HUB):
         path = pathlib.Path(text)
         return path.stem, f"{path.absolute().parent.name}_{path.stem}"
-    found = _parsed(text)
-    owner, _, repository = found.repository.partition("/")
-    stem = pathlib.PurePosixPath(found.file).stem
-    is_default = found.file == _HUB_FILE
-    words = [owner, repository, *([] if is_default else [stem]), *filter(None, [found.revision])]
-    return repository if is_default else stem, "_".join(words)
+    full_name, file, revision = _parsed(text)
+    owner, _, repository = full_name.partition("/")
+    stem = "" if file == _HUB_FILE else pathlib.PurePosixPath(file).stem
+    return stem or repository, "_".join(filter(None, [owner, repository, stem, revision]))
 
 
 def _local(name: str) -> pathlib.Path:
@@ -158,7 +140,8 @@ def _require_hash(name: str, path: pathlib.Path, wanted: str) -> None:
         raise RuleFileError(f"{name}: {path} has the SHA-256 {found}; expected {wanted}.")
 
 
-def _parsed(name: str) -> _HubFile:
+def _parsed(name: str) -> tuple[str, str, str | None]:
+    """Return the repository, the file and the revision, None for that of the default branch."""
     match = _HUB_NAME.fullmatch(name)
     file = (match["file"] if match else None) or _HUB_FILE
     if match is None or ".." in file.split("/"):
@@ -166,12 +149,12 @@ def _parsed(name: str) -> _HubFile:
             f"{name!r} is no name of a rule of the hub; expected '{HUB}owner/name', or"
             f" '{HUB}owner/name/file.npz', with '@revision' after it or not."
         )
-    return _HubFile(match["repository"], file, match["revision"])
+    return match["repository"], file, match["revision"]
 
 
 def _downloaded(name: str) -> pathlib.Path:
     """Return the path of a file of the hub in the cache of `huggingface_hub`; raise as `find`."""
-    wanted = _parsed(name)
+    repository, file, revision = _parsed(name)
     try:
         import huggingface_hub
         from huggingface_hub import errors
@@ -183,7 +166,7 @@ def _downloaded(name: str) -> pathlib.Path:
     http_errors: Any = errors.HfHubHTTPError.__bases__  # Also of a connection that breaks.
     try:
         found = huggingface_hub.hf_hub_download(
-            wanted.repository, wanted.file, revision=wanted.revision, library_name="disco"
+            repository, file, revision=revision, library_name="disco"
         )
     except errors.LocalEntryNotFoundError as error:
         reason = _first_line(error.__cause__ or error)
@@ -201,8 +184,8 @@ def _downloaded(name: str) -> pathlib.Path:
         errors.RevisionNotFoundError,
     ) as error:
         raise FileNotFoundError(
-            f"{name}: the hub has no file {wanted.file!r} of revision {wanted.revision or 'main'!r}"
-            f" of the repository {wanted.repository!r}, or the repository is private."
+            f"{name}: the hub has no file {file!r} of revision {revision or 'main'!r} of the"
+            f" repository {repository!r}, or the repository is private."
         ) from error
     except errors.HFValidationError as error:
         raise ValueError(f"{name}: {_first_line(error)}") from error

@@ -12,12 +12,9 @@
     optimizer.step()
 
 PyTorch computes the outputs; they cross to JAX and back as NumPy's arrays on CPUs, and by DLPack
-elsewhere. One compiled function returns the loss, its gradient with respect to the outputs, the
-rule's new memory and metrics; `backward` passes the gradient on. Gradients of second order, such as
-the meta-gradient of discovery, are for JAX agents.
-
-Where JAX has no accelerator, or not PyTorch's, outputs go through the CPU. This was run on CPUs
-only.
+where both have the same accelerator (so far run on CPUs only). One compiled function returns the
+loss, its gradient with respect to the outputs, the rule's new memory and metrics; `backward` passes
+the gradient on. Gradients of second order, such as discovery's meta-gradient, are for JAX agents.
 """
 
 import functools
@@ -39,13 +36,12 @@ class Trajectory(NamedTuple):
     """A batch of trajectories, as `disco.Trajectory` without its observations.
 
     Attributes:
-      action: integers `[T, B]`. `action[t]` was chosen in state t.
+      action: integers `[T, B]`, chosen in state t.
       reward: `[T, B]`, of the transition from state t to state t+1.
       discount: `[T, B]`, 0 where the transition terminated its episode, otherwise 1.
       last: booleans `[T, B]`, the transition ends its episode, terminated or cut by a time limit.
       behaviour_logits: `[T, B, A]`, of the policy that chose `action`.
-      mask: booleans `[T, B]`, False where the transition leads from the last state of an episode to
-        the first one of the next.
+      mask: booleans `[T, B]`, False where the transition leads to the next episode's first state.
     """
 
     action: torch.Tensor
@@ -91,14 +87,12 @@ class RuleLoss(torch.nn.Module):
         found, expected = ([tuple(x.shape) for x in arrays] for arrays in (state, leaves))
         if found != expected:
             raise ValueError(
-                f"The state has a memory with arrays of {found}; expected those of the rule,"
-                f" {expected}."
+                f"The state has a memory with arrays of {found}; expected the rule's, {expected}."
             )
-        arrays = [
+        self._memory = structure.unflatten(
             jax.numpy.array(x.numpy(force=True), y.dtype, copy=True)
             for x, y in zip(state, leaves, strict=True)
-        ]
-        self._memory = jax.tree.unflatten(structure, arrays)
+        )
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output that the agent must have (`Rule.output_shapes`)."""
@@ -136,10 +130,9 @@ class RuleLoss(torch.nn.Module):
         target_outputs: Mapping[str, torch.Tensor] | None,
         trajectory: Trajectory,
     ) -> Any:
-        """Return the targets that a call with these arguments would learn from, of tensors.
+        """Return the targets that a call would learn from (`disco.Rule.targets`), of tensors.
 
-        The memory stays as it is. Arguments and errors are those of the call, the targets' fields
-        those of the rule (`disco.Rule.targets`).
+        The memory stays as it is. Arguments and errors are those of the call.
         """
         call = self._call(outputs, target_outputs, trajectory)
         return jax.tree.map(_to_torch, _targets(_Constant(self.rule), call))

@@ -50,10 +50,7 @@ def decode_value(logits: Float[Array, "*s N"], max_value: float) -> Float[Array,
 def two_hot(x: Float[Array, "*s"], num_bins: int, max_value: float) -> Float[Array, "*s N"]:
     """Encode x, clipped to [-max, max], as weights of the two bins around it.
 
-    Args:
-      x: numbers to encode, already transformed.
-      num_bins: N, odd, so that 0 is a bin.
-      max_value: value of the last bin.
+    N is odd, so that 0 is a bin; `max_value` is the last bin.
     """
     distance = 2.0 * max_value / (num_bins - 1)
     position = jnp.clip(x, -max_value, max_value) / distance
@@ -164,13 +161,13 @@ def retrace(
 
     Args:
       logits: of the policy to evaluate.
-      action_value: q of the online network.
-      target_action_value: q of the target network.
+      action_value: q.
+      target_action_value: q bar, of the target network.
       trajectory: of the behaviour policy.
       discount: gamma, multiplied by the environment's discount.
       lambda_: decay of the traces.
-      value: V of the online network; by default sum_a pi q.
-      target_value: V of the target network; by default sum_a pi q bar.
+      value: V; by default sum_a pi q.
+      target_value: V bar; by default sum_a pi q bar.
       max_ratio: c bar, the bound of importance ratios in the traces.
     """
     policy = jax.nn.softmax(logits)
@@ -179,7 +176,10 @@ def retrace(
     if target_value is None:
         target_value = jnp.sum(policy * target_action_value, axis=-1)
     rho = importance_ratio(logits, trajectory)
-    trace = lambda_ * jnp.minimum(max_ratio, rho) * _continues_from_previous(trajectory, rho.dtype)
+    ended = trajectory.last.astype(rho.dtype)
+    # Whether the row continues the previous transition's episode; row 0 is not used.
+    continues = 1.0 - jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
+    trace = lambda_ * jnp.minimum(max_ratio, rho) * continues
     taken_target_q = select_action(target_action_value, trajectory.action)
     reward = trajectory.reward.astype(value.dtype)
     discounts = discount * trajectory.discount.astype(value.dtype)
@@ -307,12 +307,6 @@ def discounted_sums(x: Float[Array, "T B"], discount: Float[Array, "T B"]) -> Fl
         return total, total
 
     return jax.lax.scan(step, jnp.zeros_like(x[0]), (x, discount), reverse=True)[1]
-
-
-def _continues_from_previous(trajectory: Trajectory, dtype: jnp.dtype) -> Float[Array, "T B"]:
-    """Return 0 at rows whose previous transition ended an episode, else 1; row 0 is not used."""
-    ended = trajectory.last.astype(dtype)
-    return 1.0 - jnp.concatenate([jnp.zeros_like(ended[:1]), ended[:-1]])
 
 
 def entropy(log_p: Float[Array, "*s X"]) -> Float[Array, "*s"]:

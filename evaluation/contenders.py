@@ -198,7 +198,7 @@ class AlgorithmContender(Contender):
 
     @property
     def own_training(self) -> registry.Configured | None:
-        return self.loaded if self.loaded.trains_itself else None
+        return self.loaded if self.loaded.algorithm.train else None
 
     @property
     def is_random(self) -> bool:

@@ -13,25 +13,16 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 import environments
+from agents import search_space
+from agents.baselines import BaselineAgent
 from agents.dice import bandits
 from agents.dice.bandits import Bandits
 from agents.dice.losses import PAPER, DiceConfig, at_temperature, loss, shaped_reward
 from agents.networks import Network, flat_network
 from agents.optimizers import scheduled_adamw
-from agents.protocol import Batch, Experience, Mode, Update, UpdateSpec
+from agents.protocol import Batch, Experience, Mode, Update
 from agents.registry import Algorithm
 from agents.rule_agent import NetworkState, some_sequences, to_trajectory
-from agents.search_space import (
-    RATE,
-    SIZES,
-    TRACES,
-    Choice,
-    Settings,
-    Shared,
-    given,
-    make_agent,
-    on_policy_settings,
-)
 from disco.types import Metrics, without_masked_damage
 from disco_common.pytrees import register_dataclass
 
@@ -60,47 +51,22 @@ class DiceMemory:
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class DiceAgent:
-    """DiCE (`agents.protocol.Agent`) for discrete actions.
+class DiceAgent(BaselineAgent):
+    """DiCE. Its network has the outputs `logits`, advantages that are not centred, and `value`."""
 
-    Its network, of one parameter vector, has the outputs `logits`, the advantages that are not
-    centred, and `value`. A `learning_rate` replaces the configuration's.
-    """
-
-    config: DiceConfig = dataclasses.field(metadata={"static": True})
-    network: Network = dataclasses.field(metadata={"static": True})
-    learning_rate: Float[Array, ""] | None = None
-
-    @classmethod
-    def create(cls, config: DiceConfig, dynamics: Any) -> "DiceAgent":
-        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
+    @staticmethod
+    def network_for(config: DiceConfig, dynamics: Any) -> Network:
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
-        network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
-        return cls(config=config, network=network)
+        return flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
 
     @property
     def experience(self) -> Experience:
-        config = self.config
-        return Experience(
-            num_environments=config.num_environments,
-            unroll_length=config.unroll_length,
-            history=self.network.history,
-            updates=(
-                UpdateSpec(
-                    batch_size=config.num_environments,
-                    gradient_steps=config.num_uses // config.batch_size,
-                ),
-            ),
-        )
+        return self.on_policy_experience(self.config.num_uses // self.config.batch_size)
 
     def init(self, key: PRNGKeyArray) -> DiceState:
         network_key, bandits_key = jax.random.split(key)
-        params = self.network.init(network_key)
-        return DiceState(
-            params=params,
-            optimizer=self.optimizer.init(params),
-            bandits=bandits.init(self.config.vote, bandits_key),
-        )
+        ensemble = bandits.init(self.config.num_bandits, self.config.num_tiles, bandits_key)
+        return DiceState(**vars(super().init(network_key)), bandits=ensemble)
 
     def acting_state(self, state: DiceState) -> tuple[disco.Params, Bandits]:
         return state.params, state.bandits
@@ -147,11 +113,12 @@ class DiceAgent:
         """Return inverse temperatures for episodes."""
         if self.config.exploration == "fixed":
             return jnp.full(number, 1.0 / self.config.temperature, jnp.result_type(float))
-        is_evaluation = mode == Mode.EVALUATION and self.config.exploration == "bandit"
-        choose = bandits.best if is_evaluation else bandits.draw
+        config, choose = self.config, bandits.best
+        if mode == Mode.TRAINING or config.exploration == "random":
+            choose = functools.partial(bandits.draw, num_candidates=config.candidates)
         keys = jax.random.split(key, number)
-        # The bandits' number is x = log(1 + 1/τ).
-        return jnp.expm1(jax.vmap(lambda key: choose(self.config.vote, ensemble, key))(keys))
+        x = jax.vmap(lambda key: choose(ensemble, config.largest_x, key=key))(keys)
+        return jnp.expm1(x)
 
     def update(self, state: DiceState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         """Learn `sample_reuse` times from each sequence, and from the episodes that ended."""
@@ -164,7 +131,7 @@ class DiceAgent:
             x = jnp.log1p(batch.extras["inverse_temperature"]).reshape(-1)
             episode_return = batch.extras["episode_return"].reshape(-1)
             usable = has_ended & jnp.isfinite(episode_return)
-            ensemble = bandits.update_all(config.vote, ensemble, x, episode_return, usable)
+            ensemble = bandits.update_all(ensemble, config.largest_x, x, episode_return, usable)
         trajectory = to_trajectory(
             dataclasses.replace(
                 batch, memory=None if batch.memory is None else batch.memory.network
@@ -177,44 +144,36 @@ class DiceAgent:
         inverse = jnp.asarray(batch.extras["inverse_temperature"])
         permutation = functools.partial(jax.random.permutation, x=config.num_environments)
         order = jax.vmap(permutation)(jax.random.split(key, config.sample_reuse))
-        learned, metrics = jax.lax.scan(
-            lambda learned, index: self._step(
-                learned, some_sequences(trajectory, index), inverse[:, index]
+        state, metrics = jax.lax.scan(
+            lambda state, index: self._step(
+                state, some_sequences(trajectory, index), inverse[:, index]
             ),
-            (state.params, state.optimizer),
+            dataclasses.replace(state, bandits=ensemble),
             order.reshape(-1, config.batch_size),
         )
-        state = DiceState(params=learned[0], optimizer=learned[1], bandits=ensemble)
         metrics = jax.tree.map(jnp.mean, metrics)
         return Update(state, metrics | {"inverse_temperature": jnp.mean(inverse)})
 
     def _step(
-        self,
-        learned: tuple[disco.Params, optax.OptState],
-        trajectory: disco.Trajectory,
-        inverse: Float[Array, "T M"],
-    ) -> tuple[tuple[disco.Params, optax.OptState], Metrics]:
+        self, state: DiceState, trajectory: disco.Trajectory, inverse: Float[Array, "T M"]
+    ) -> tuple[DiceState, Metrics]:
         """Make a gradient step on some sequences with these inverse temperatures."""
-        config, (params, optimizer) = self.config, learned
 
         def batch_loss(params):
             outputs = self.network.unroll(params, trajectory)
             value = outputs["value"][..., 0]
-            return loss(outputs["logits"], value, inverse, trajectory, config)
+            return loss(outputs["logits"], value, inverse, trajectory, self.config)
 
-        gradients, metrics = jax.grad(batch_loss, has_aux=True)(params)
-        updates, optimizer = self.optimizer.update(gradients, optimizer, params)
-        params: Any = optax.apply_updates(params, updates)
-        return (params, optimizer), metrics | {"gradient_norm": optax.tree.norm(gradients)}
+        state, metrics, norm = self.step(state, batch_loss)
+        return state, metrics | norm
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
         """AdamW whose rate and weight decay rise, then fall linearly to 0 (table 5)."""
         config = self.config
-        peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
         steps = self.experience.updates[0].gradient_steps
         return scheduled_adamw(
-            peak,
+            self.peak_rate,
             num_updates=(config.total_steps or 0) // config.steps_per_update * steps,
             num_warmup=config.warmup,
             weight_decay=config.weight_decay,
@@ -224,14 +183,14 @@ class DiceAgent:
         )
 
 
-def _tuned(shared: Shared, settings: Settings) -> DiceConfig:
+def _tuned(shared: search_space.Shared, settings: search_space.Settings) -> DiceConfig:
     """Return settings by which an update learns from all sequences of an unroll at once."""
     names = ("sample_reuse", "action_value_cost", "max_inverse_temperature", "lambda_")
     return DiceConfig(
-        **on_policy_settings(shared, settings),
+        **search_space.on_policy_settings(shared, settings),
         burn_in=shared.agent.burn_in,
         batch_size=shared.agent.num_environments,
-        **given(names, settings),
+        **search_space.given(names, settings),
     )
 
 
@@ -239,17 +198,19 @@ DICE = Algorithm(
     name="dice",
     paper="DiCE, Xiao et al. 2021, arXiv 2106.00707",
     presets={"laptop": DiceConfig(total_steps=None), "paper": PAPER},
-    make=functools.partial(make_agent, DiceAgent),
+    make=DiceAgent.make,
     ranges={
-        **SIZES,
-        "learning_rate": RATE,
-        "sample_reuse": Choice((1, 2, 4), may_be_higher=True),
+        **search_space.SIZES,
+        "learning_rate": search_space.RATE,
+        "sample_reuse": search_space.Choice((1, 2, 4), may_be_higher=True),
         # A search down to 0.1 and 0.6 had its best trial at both (docs/measurements/tuning.md).
-        "action_value_cost": Choice(
+        "action_value_cost": search_space.Choice(
             (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), may_be_lower=True, may_be_higher=True
         ),
-        "max_inverse_temperature": Choice((1.0, 2.0, 5.0, 15.0, 50.0), may_be_lower=True),
-        "lambda_": Choice((0.2, 0.4, *TRACES.values), may_be_lower=True),
+        "max_inverse_temperature": search_space.Choice(
+            (1.0, 2.0, 5.0, 15.0, 50.0), may_be_lower=True
+        ),
+        "lambda_": search_space.Choice((0.2, 0.4, *search_space.TRACES.values), may_be_lower=True),
     },
     tuned=_tuned,
 )

@@ -17,55 +17,39 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 import disco
-from agents.dice.bandits import VoteConfig
+from agents.baselines import BaselineConfig
 from agents.networks import NETWORKS, NetworkConfig
+from agents.rule_agent import require_burn_in
 from disco.types import Metrics
 from disco.values import masked_mean, probability_times, retrace, select_action, vtrace
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
 
-_RANGES = {
-    AT_LEAST_1: """num_environments unroll_length batch_size sample_reuse frame_stack num_tiles
-        max_ratio""",
-    AT_LEAST_0: """total_steps warmup weight_decay max_gradient_norm burn_in value_cost
-        action_value_cost policy_cost entropy_cost""",
-    POSITIVE: "max_inverse_temperature learning_rate adam_epsilon temperature",
-    FRACTION: "discount lambda_ adam_b2",
-}
 EXPLORATIONS = ("bandit", "random", "fixed")
 
 
 @dataclasses.dataclass(frozen=True)
-class DiceConfig:
+class DiceConfig(BaselineConfig):
     """Settings of DiCE (Xiao et al. 2021, arXiv 2106.00707), by default for a laptop.
 
     Attributes:
-      network: sizes of the network.
       exploration: how an episode's temperature is chosen: `"bandit"` by the vote of bandits;
         `"random"` by bandits that never learn; `"fixed"` is `temperature`, the paper's baseline.
       temperature: τ, if it is fixed.
-      num_bandits, candidates: of the vote (`agents.dice.bandits`).
+      num_bandits, candidates: M, and how many tiles each proposes (`agents.dice.bandits`).
       max_inverse_temperature: the largest 1/τ that bandits choose; the least is 0.
       num_tiles: of each bandit, of equal size on the scale of log(1 + 1/τ): 0.1 in both presets.
-      learning_rate: of Adam, the peak.
-      total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one, None for the run's (`agents.registry.Configured.for_run`).
       warmup: gradient steps in which the learning rate rises linearly from 0.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       adam_b2, adam_epsilon: of Adam.
-      max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
-      num_environments: number of parallel environments.
-      unroll_length: T, steps of a sequence that are learned from.
       burn_in: steps before each sequence that only update the network's memory.
       batch_size: sequences of a gradient step.
       sample_reuse: how often each sequence is learned from.
-      discount: gamma.
       lambda_: decay of the traces of V-trace and Retrace.
       max_ratio: c bar and rho bar, the bound of importance ratios.
       shapes_reward: whether rewards are shaped (`shaped_reward`).
       value_cost, action_value_cost, policy_cost: weights of the losses.
       entropy_cost: weight of the policy's entropy. 0 in the algorithm, and a tenth of `policy_cost`
         in its ablation.
-      frame_stack: frames in one input of the network.
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=0)
@@ -75,19 +59,13 @@ class DiceConfig:
     candidates: int = 7
     max_inverse_temperature: float = 2.0
     num_tiles: int = 11
-    learning_rate: float = 3e-3
-    total_steps: int | None = 0
     warmup: int = 0
     weight_decay: float = 0.0
     adam_b2: float = 0.98
     adam_epsilon: float = 1e-6
-    max_gradient_norm: float = 0.5
-    num_environments: int = 8
-    unroll_length: int = 16
     burn_in: int = 0
     batch_size: int = 8
     sample_reuse: int = 2
-    discount: float = 0.99
     lambda_: float = 1.0
     max_ratio: float = 1.05
     shapes_reward: bool = True
@@ -95,12 +73,19 @@ class DiceConfig:
     action_value_cost: float = 0.1
     policy_cost: float = 1.0
     entropy_cost: float = 0.0
-    frame_stack: int = 1
 
     def __post_init__(self):
-        for numbers, names in _RANGES.items():
-            numbers.require(self, "", *names.split())
-        _ = self.vote  # Which checks its settings.
+        super().__post_init__()
+        counts = "num_bandits candidates num_tiles batch_size sample_reuse max_ratio".split()
+        AT_LEAST_1.require(self, "", *counts)
+        costs = "value_cost action_value_cost policy_cost entropy_cost".split()
+        AT_LEAST_0.require(self, "", "warmup", "weight_decay", *costs)
+        POSITIVE.require(self, "", "max_inverse_temperature", "adam_epsilon", "temperature")
+        FRACTION.require(self, "", "lambda_", "adam_b2")
+        if self.candidates > self.num_tiles:
+            raise ValueError(
+                f"candidates is {self.candidates}; expected at most num_tiles ({self.num_tiles})."
+            )
         if self.exploration not in EXPLORATIONS:
             raise ValueError(
                 f"exploration is {self.exploration!r}; expected one of {', '.join(EXPLORATIONS)}."
@@ -111,33 +96,17 @@ class DiceConfig:
                 f" ({self.num_environments}) times sample_reuse ({self.sample_reuse}), and at most"
                 " num_environments, as each sequence is learned from sample_reuse times."
             )
-        most = self.unroll_length if self.network.memory else 0
-        if self.burn_in > most:
-            raise ValueError(
-                f"burn_in is {self.burn_in}; expected at most {most}: unroll_length, and none"
-                " without network.memory."
-            )
+        require_burn_in(self)
 
     @property
-    def vote(self) -> VoteConfig:
-        """The settings of the vote, on x = log(1 + 1/τ)."""
-        high = math.log1p(self.max_inverse_temperature)
-        return VoteConfig(
-            number=self.num_bandits,
-            candidates=self.candidates,
-            high=high,
-            tile=high / self.num_tiles,
-        )
+    def largest_x(self) -> float:
+        """The end of the bandits' interval of x = log(1 + 1/τ), which begins at 0."""
+        return math.log1p(self.max_inverse_temperature)
 
     @property
     def num_uses(self) -> int:
         """Sequences of an update's batches, together."""
         return self.num_environments * self.sample_reuse
-
-    @property
-    def steps_per_update(self) -> int:
-        """Environment steps between two updates."""
-        return self.num_environments * self.unroll_length
 
 
 # Table 5. Its random no-ops are the environment's: `atari/<Game>?noops=30&sticky=0`.

@@ -16,6 +16,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import disco
+from agents import search_space
+from agents.baselines import BaselineAgent
 from agents.history import History
 from agents.latent_model import LatentModel, latent_model
 from agents.muzero.losses import PAPER, MuZeroConfig, importance_weights, loss
@@ -23,18 +25,6 @@ from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from agents.registry import Algorithm
 from agents.rule_agent import NetworkState
-from agents.search_space import (
-    RATE,
-    SIZES,
-    Choice,
-    LogUniform,
-    Settings,
-    Shared,
-    given,
-    make_agent,
-    on_policy_settings,
-    with_images_of,
-)
 from disco.values import decode_value
 from disco_common.pytrees import register_dataclass
 
@@ -123,21 +113,12 @@ _LEAST_ERROR = 1e-3  # So that each position is drawn at times.
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MuZeroAgent:
-    """MuZero (`agents.protocol.Agent`) for discrete actions.
+class MuZeroAgent(BaselineAgent):
+    """MuZero. Its network is a `LatentModel`."""
 
-    Its model has one parameter vector. A `learning_rate` replaces the configuration's.
-    """
-
-    config: MuZeroConfig = dataclasses.field(metadata={"static": True})
-    model: LatentModel = dataclasses.field(metadata={"static": True})
-    learning_rate: Float[Array, ""] | None = None
-
-    @classmethod
-    def create(cls, config: MuZeroConfig, dynamics: Any) -> "MuZeroAgent":
-        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
-        model = latent_model(config.network, dynamics, config.num_bins, config.frame_stack)
-        return cls(config=config, model=model)
+    @staticmethod
+    def network_for(config: MuZeroConfig, dynamics: Any) -> LatentModel:
+        return latent_model(config.network, dynamics, config.num_bins, config.frame_stack)
 
     @property
     def experience(self) -> Experience:
@@ -167,20 +148,10 @@ class MuZeroAgent:
         return Experience(
             num_environments=config.num_environments,
             unroll_length=config.unroll_length,
-            history=self.model.history,
+            history=self.network.history,
             replay=ReplaySpec(capacity=config.replay_capacity, anywhere=True),
             updates=tuple(updates),
         )
-
-    def init(self, key: PRNGKeyArray) -> NetworkState:
-        params = self.model.init(key)
-        return NetworkState(params=params, optimizer=self.optimizer.init(params))
-
-    def acting_state(self, state: NetworkState) -> disco.Params:
-        return state.params
-
-    def initial_memory(self, batch_size: int) -> None:
-        del batch_size
 
     def act(
         self,
@@ -192,8 +163,8 @@ class MuZeroAgent:
     ) -> tuple[None, Array, dict[str, Array]]:
         """Search in each environment; in `Mode.EVALUATION` without noise."""
         noise = 0.0 if mode == Mode.EVALUATION else 1.0
-        embedding, _ = self.model.embed_step(acting_state, timestep.observation, None)
-        found = search(self.model, acting_state, embedding, key, self.config, noise)
+        embedding, _ = self.network.embed_step(acting_state, timestep.observation, None)
+        found = search(self.network, acting_state, embedding, key, self.config, noise)
         extras = {"search_policy": found.policy, "search_value": found.value}
         if self.config.priority_exponent:
             extras[PRIORITY] = self._priority(jnp.abs(found.value - found.predicted_value))
@@ -219,26 +190,23 @@ class MuZeroAgent:
             )
 
         def batch_loss(params):
-            embedding = self.model.embed_unroll(params, observation, None)[0]
+            embedding = self.network.embed_unroll(params, observation, None)[0]
             policy, value = (
                 jnp.asarray(batch.extras[x]) for x in ("search_policy", "search_value")
             )
-            return loss(self.model, params, embedding, batch, policy, value, config, weight)
+            return loss(self.network, params, embedding, batch, policy, value, config, weight)
 
-        gradients, (metrics, error) = jax.grad(batch_loss, has_aux=True)(state.params)
-        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
-        params: Any = optax.apply_updates(state.params, updates)
-        metrics |= {"gradient_norm": optax.tree.norm(gradients)}
+        state, (metrics, error), norm = self.step(state, batch_loss)
         refreshed = None
         if config.priority_exponent:
             refreshed = {PRIORITY: self._priority(error)[None]}
-        return Update(NetworkState(params=params, optimizer=optimizer), metrics, refreshed)
+        return Update(state, metrics | norm, refreshed)
 
     def _reanalyse(self, state: NetworkState, batch: Batch, key: PRNGKeyArray) -> Update:
         """Search again in each sequence's first position, with the newest parameters."""
         observation = _first_rows(batch.observation, self.config.frame_stack)
-        embedding = self.model.embed_unroll(state.params, observation, None)[0]
-        found = search(self.model, state.params, embedding, key, self.config)
+        embedding = self.network.embed_unroll(state.params, observation, None)[0]
+        found = search(self.network, state.params, embedding, key, self.config)
         change = jnp.abs(found.value - jnp.asarray(batch.extras["search_value"])[0])
         refreshed = {"search_policy": found.policy[None], "search_value": found.value[None]}
         return Update(state, {"value_change": jnp.mean(change)}, refreshed)
@@ -247,9 +215,8 @@ class MuZeroAgent:
     def optimizer(self) -> optax.GradientTransformation:
         """AdamW, with a bound on the gradient's norm and a learning rate that may fall to 0."""
         config = self.config
-        peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
         return scheduled_adamw(
-            peak,
+            self.peak_rate,
             num_updates=round((config.total_steps or 0) * config.updates_per_step),
             weight_decay=config.weight_decay,
             max_gradient_norm=config.max_gradient_norm,
@@ -264,12 +231,12 @@ def _first_rows(observation: Any, frame_stack: int) -> Any:
     return History(frames=frames, age=observation.age[:1])
 
 
-def _tuned(shared: Shared, settings: Settings) -> MuZeroConfig:
+def _tuned(shared: search_space.Shared, settings: search_space.Settings) -> MuZeroConfig:
     """Return settings by which it learns after 1% of the budget, but after 1,024 steps at most."""
     return MuZeroConfig(
-        **on_policy_settings(shared, settings),
+        **search_space.on_policy_settings(shared, settings),
         min_steps=min(1024, shared.num_steps // 100),
-        **given(("updates_per_step", "td_steps", "weight_decay"), settings),
+        **search_space.given(("updates_per_step", "td_steps", "weight_decay"), settings),
     )
 
 
@@ -278,17 +245,17 @@ MUZERO = Algorithm(
     paper="MuZero, Schrittwieser et al. 2020, arXiv 1911.08265, with the search of Danihelka et al."
     " 2022",
     presets={"laptop": MuZeroConfig(total_steps=None), "paper": PAPER},
-    make=functools.partial(make_agent, MuZeroAgent),
-    observed=with_images_of,
+    make=MuZeroAgent.make,
+    observed=search_space.with_images_of,
     ranges={
-        **SIZES,
-        "learning_rate": RATE,
-        "updates_per_step": Choice(
+        **search_space.SIZES,
+        "learning_rate": search_space.RATE,
+        "updates_per_step": search_space.Choice(
             (0.03125, 0.0625, 0.125, 0.25), may_be_lower=True, may_be_higher=True
         ),
         # One step is worse than three with the best settings (docs/measurements/tuning.md).
-        "td_steps": Choice((3, 5, 10), may_be_higher=True),
-        "weight_decay": LogUniform(1e-6, 1e-2),
+        "td_steps": search_space.Choice((3, 5, 10), may_be_higher=True),
+        "weight_decay": search_space.LogUniform(1e-6, 1e-2),
     },
     tuned=_tuned,
 )

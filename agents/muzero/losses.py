@@ -18,31 +18,28 @@ import rlax
 from jaxtyping import Array, Bool, Float
 
 import disco
+from agents.baselines import BaselineConfig
 from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from agents.networks import NETWORKS, NetworkConfig
 from agents.protocol import Batch
+from disco.checks import odd_number
 from disco.types import Metrics
 from disco.values import decode_value, masked_mean, probability_times
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
 
 
 @dataclasses.dataclass(frozen=True)
-class MuZeroConfig:
+class MuZeroConfig(BaselineConfig):
     """Settings of MuZero (Schrittwieser et al. 2020, arXiv 1911.08265), by default for a laptop.
 
+    The network has no memory.
+
     Attributes:
-      network: sizes of the network and of its model. It has no memory.
-      learning_rate: of Adam.
-      total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one, None for the run's (`agents.registry.Configured.for_run`).
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
-      max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_simulations: of a search.
       max_considered_actions: at the root (Danihelka et al. 2022, section 3).
       value_scale: c_scale, weight of rescaled action values beside the policy's logits (section 3.4
         there). The smaller, the less certain are the improved policies that are learned.
-      num_environments: number of parallel environments.
-      unroll_length: steps of each environment between two updates.
       batch_size: positions of a batch.
       updates_per_step: mean number of updates per environment step.
       reanalyses_per_step: mean number of positions per environment step whose search is made again
@@ -51,26 +48,21 @@ class MuZeroConfig:
         uniform draws.
       min_steps: environment steps before the first update.
       replay_capacity: environment steps in the replay.
-      discount: gamma.
       model_steps: K, that the model predicts ahead.
       td_steps: n, rewards of a value's target before the value of a search.
       num_bins: N, odd, of values and rewards.
       max_value: the last bin, on the scale of the signed hyperbolic transform.
       value_cost: weight of the value's loss; that of the policy's and of the reward's is 1.
-      frame_stack: frames in one input of the network.
       images: side in pixels and channels of the images, in environments that offer a choice; empty
         for the environments' own.
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=64, head=(64,))
-    learning_rate: float = 3e-3
-    total_steps: int | None = 0
     weight_decay: float = 1e-4
     max_gradient_norm: float = 5.0
     num_simulations: int = 16
     max_considered_actions: int = 16
     value_scale: float = 0.1
-    num_environments: int = 8
     unroll_length: int = 8
     batch_size: int = 64
     updates_per_step: float = 0.0625
@@ -78,28 +70,21 @@ class MuZeroConfig:
     priority_exponent: float = 0.0
     min_steps: int = 1024
     replay_capacity: int = 100_000
-    discount: float = 0.99
     model_steps: int = 5
     td_steps: int = 10
     num_bins: int = 41
     max_value: float = 15.0
     value_cost: float = 0.25
-    frame_stack: int = 1
     images: tuple[int, ...] = ()
 
     def __post_init__(self):
-        AT_LEAST_1.require(
-            self,
-            "",
-            *("num_simulations", "max_considered_actions", "num_environments", "unroll_length"),
-            *("batch_size", "model_steps", "td_steps", "num_bins", "frame_stack"),
-        )
-        costs = "total_steps weight_decay max_gradient_norm min_steps reanalyses_per_step".split()
-        AT_LEAST_0.require(self, "", *costs, "value_cost", "priority_exponent")
-        POSITIVE.require(self, "", "learning_rate", "updates_per_step", "max_value", "value_scale")
-        FRACTION.require(self, "", "discount")
-        if self.num_bins % 2 == 0:
-            raise ValueError(f"num_bins is {self.num_bins}; expected an odd number.")
+        super().__post_init__()
+        counts = "num_simulations max_considered_actions batch_size model_steps td_steps".split()
+        AT_LEAST_1.require(self, "", *counts)
+        costs = "weight_decay min_steps reanalyses_per_step value_cost priority_exponent".split()
+        AT_LEAST_0.require(self, "", *costs)
+        POSITIVE.require(self, "", "updates_per_step", "max_value", "value_scale")
+        odd_number(at_least=1).require(self, "", "num_bins")
         if self.network.memory:
             raise ValueError(
                 f"network.memory is {self.network.memory}; expected 0: MuZero's positions begin"

@@ -12,24 +12,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import disco
 import environments
+from agents import search_space
+from agents.baselines import BaselineAgent
 from agents.history import History
 from agents.networks import Network, NetworkConfig, make_network, with_flat_parameters
+from agents.optimizers import gradient_clipping
 from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
-from agents.protocol import Batch, Experience, Update, UpdateSpec
+from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
-from agents.rule_agent import ActsByPolicy, AgentConfig, NetworkState, some_sequences, to_trajectory
-from agents.search_space import (
-    ENTROPY,
-    RATE,
-    SIZES,
-    TRACES,
-    Choice,
-    Ranges,
-    Settings,
-    Shared,
-    make_agent,
-    on_policy_settings,
-)
+from agents.rule_agent import AgentConfig, NetworkState, some_sequences, to_trajectory
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
 from disco_common.pytrees import register_dataclass
@@ -37,43 +28,17 @@ from disco_common.pytrees import register_dataclass
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class PPOAgent(ActsByPolicy):
-    """PPO (`agents.protocol.Agent`) for discrete actions.
+class PPOAgent(BaselineAgent):
+    """PPO. Its network has the outputs `logits` and `value`."""
 
-    Its network, of one parameter vector, has the outputs `logits` and `value`. A `learning_rate`
-    replaces the configuration's; agents that differ in it only share one compiled program.
-    """
-
-    config: PPOConfig = dataclasses.field(metadata={"static": True})
-    network: Network = dataclasses.field(metadata={"static": True})
-    learning_rate: Float[Array, ""] | None = None
-
-    @classmethod
-    def create(cls, config: PPOConfig, dynamics: Any) -> "PPOAgent":
-        """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
-        is_separate = config.separate_value_network
-        network = _network(config.network, is_separate, config.frame_stack, dynamics)
-        return cls(config=config, network=network)
+    @staticmethod
+    def network_for(config: PPOConfig, dynamics: Any) -> Network:
+        return _network(config.network, config.separate_value_network, config.frame_stack, dynamics)
 
     @property
     def experience(self) -> Experience:
-        config = self.config
-        return Experience(
-            num_environments=config.num_environments,
-            unroll_length=config.unroll_length,
-            history=self.network.history,
-            updates=(
-                UpdateSpec(
-                    batch_size=config.num_environments,
-                    gradient_steps=config.num_epochs * config.num_minibatches,
-                ),
-            ),
-            acts_one_behind=False,
-        )
-
-    def init(self, key: PRNGKeyArray) -> NetworkState:
-        params = self.network.init(key)
-        return NetworkState(params=params, optimizer=self.optimizer.init(params))
+        steps = self.config.num_epochs * self.config.num_minibatches
+        return self.on_policy_experience(steps, acts_one_behind=False)
 
     def update(self, state: NetworkState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         """Make `num_epochs` passes over the unroll, in minibatches in a random order."""
@@ -129,11 +94,8 @@ class PPOAgent(ActsByPolicy):
                 logits, value = logits[:-1], value[:-1]
             return loss(logits, value, chosen, config)
 
-        gradients, metrics = jax.grad(minibatch_loss, has_aux=True)(state.params)
-        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
-        params: Any = optax.apply_updates(state.params, updates)
-        metrics = metrics | {"gradient_norm": optax.tree.norm(gradients)}
-        return NetworkState(params=params, optimizer=optimizer), metrics
+        state, metrics, norm = self.step(state, minibatch_loss)
+        return state, metrics | norm
 
     def _minibatch(
         self, trajectory: disco.Trajectory, samples: Samples, index: Int[Array, "M"]
@@ -158,17 +120,14 @@ class PPOAgent(ActsByPolicy):
     def optimizer(self) -> optax.GradientTransformation:
         """Adam, with a bound on the gradient's norm and a learning rate that may fall to 0."""
         config = self.config
-        peak: Any = config.learning_rate if self.learning_rate is None else self.learning_rate
         num_updates = max(1, (config.total_steps or 0) // config.steps_per_update)
         per_update = config.num_epochs * config.num_minibatches
 
         def annealed(count: Int[Array, ""]) -> Float[Array, ""]:
-            return peak * jnp.maximum(1.0 - count // per_update / num_updates, 0.0)
+            return self.peak_rate * jnp.maximum(1.0 - count // per_update / num_updates, 0.0)
 
-        clipping = optax.identity()
-        if config.max_gradient_norm:
-            clipping = optax.clip_by_global_norm(config.max_gradient_norm)
-        rate: Any = annealed if config.total_steps else peak
+        rate: Any = annealed if config.total_steps else self.peak_rate
+        clipping = gradient_clipping(config.max_gradient_norm)
         return optax.chain(clipping, optax.adam(rate, eps=config.adam_epsilon))
 
 
@@ -261,20 +220,24 @@ _PRESETS: Mapping[str, PPOConfig] = {
     "minatar": _MINATAR,
     "atari": _ATARI,
 }
-_RANGES: Ranges = {
-    **SIZES,
-    "unroll_length": Choice((16, 64, 256, 1024), may_be_lower=True, may_be_higher=True),
-    "learning_rate": RATE,
-    "entropy_cost": ENTROPY,
-    "num_epochs": Choice((1, 2, 4, 8, 16), may_be_higher=True),
-    "num_minibatches": Choice((1, 4, 16, 64), may_be_higher=True),
-    "gae_lambda": TRACES,
+_RANGES: search_space.Ranges = {
+    **search_space.SIZES,
+    "unroll_length": search_space.Choice(
+        (16, 64, 256, 1024), may_be_lower=True, may_be_higher=True
+    ),
+    "learning_rate": search_space.RATE,
+    "entropy_cost": search_space.ENTROPY,
+    "num_epochs": search_space.Choice((1, 2, 4, 8, 16), may_be_higher=True),
+    "num_minibatches": search_space.Choice((1, 4, 16, 64), may_be_higher=True),
+    "gae_lambda": search_space.TRACES,
 }
 
 
-def _tuned(shared: Shared, settings: Settings, drift: str = "clip") -> PPOConfig:
+def _tuned(
+    shared: search_space.Shared, settings: search_space.Settings, drift: str = "clip"
+) -> PPOConfig:
     return PPOConfig(
-        **on_policy_settings(shared, settings),
+        **search_space.on_policy_settings(shared, settings),
         separate_value_network=False,
         drift=drift,
         num_epochs=settings.get("num_epochs", 4),
@@ -297,7 +260,7 @@ PPO = Algorithm(
     paper="Proximal Policy Optimization, Schulman et al. 2017, arXiv 1707.06347",
     presets=_PRESETS,
     images="atari",
-    make=functools.partial(make_agent, PPOAgent),
+    make=PPOAgent.make,
     ranges=_RANGES,
     tuned=_tuned,
 )

@@ -21,8 +21,7 @@ from agents.dreamer.distributions import Discrete
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.learner import as_fractions
-from agents.muesli.algorithm import MuesliAgent
-from agents.muesli.losses import MuesliConfig, look_ahead
+from agents.muesli.algorithm import MuesliAgent, MuesliConfig, look_ahead
 from agents.muzero.algorithm import MuZeroAgent
 from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig
@@ -294,7 +293,7 @@ def test_values_and_actions_of_muesli(tmp_path):
     """Its value is the mean of its look-ahead."""
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
     agent = MuesliAgent.create(MUESLI, tasks[0].dynamics)
-    model = agent.model
+    model = agent.network
     for kind, learned in learn(agent, tasks, STEPS, tmp_path):
         for observations, action_values in expected(kind):
             params, seen = learned.params, jnp.full((1, 1), observations[-1], jnp.float32)
@@ -308,7 +307,7 @@ def test_values_and_actions_of_muesli(tmp_path):
 def test_values_and_actions_of_muzero(tmp_path):
     tasks = [environments.make(f"diagnostic/{kind}") for kind in KINDS]
     agent = MuZeroAgent.create(MUZERO, tasks[0].dynamics)
-    model = agent.model
+    model = agent.network
     for kind, learned in learn(agent, tasks, STEPS, tmp_path):
         for observations, action_values in expected(kind):
             params, seen = learned.params, jnp.full((1, 1), observations[-1], jnp.float32)

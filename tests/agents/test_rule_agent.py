@@ -10,8 +10,7 @@ import pytest
 
 import disco
 import environments
-from agents.muesli.algorithm import MuesliAgent
-from agents.muesli.losses import MuesliConfig
+from agents.muesli.algorithm import MuesliAgent, MuesliConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from agents.rule_agent import AgentConfig, RuleAgent

@@ -15,8 +15,7 @@ from dm_env import specs
 import environments
 from agents.dice.algorithm import DICE
 from agents.dice.losses import DiceConfig
-from agents.muesli.algorithm import MUESLI
-from agents.muesli.losses import MuesliConfig
+from agents.muesli.algorithm import MUESLI, MuesliConfig
 from agents.muzero.algorithm import MUZERO
 from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig

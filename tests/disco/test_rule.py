@@ -258,7 +258,7 @@ with unchecked():
             dataclasses.replace(
                 jax.tree.map(lambda x: x[:0], TRAJECTORY), observation=TRAJECTORY.observation[:1]
             ),
-            r"trajectory\.action has shape \(0, 3\); expected at least one transition",
+            r"trajectory\.action has shape \(0, 3\); expected \[T, B\], with at least one tr",
         ),
         "no trajectory": (
             jax.tree.map(lambda x: x[:, :0], TRAJECTORY),

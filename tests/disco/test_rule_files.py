@@ -281,8 +281,8 @@ def test_refuses_a_header_that_is_none(rule_file, header, message):
         ({"hyper_parameters": {"num_bins": 21.5}}, "num_bins is 21.5; expected an integer"),
         ({"hyper_parameters": {"num_bins": True}}, "num_bins is True; expected an integer"),
         ({"hyper_parameters": {"has_lifetime": 1}}, "has_lifetime is 1; expected true or false"),
-        ({"hyper_parameters": ["discount"]}, "hyper_parameters are .*expected names"),
-        ({"hyper_parameters": None}, "hyper_parameters are None; expected names"),
+        ({"hyper_parameters": ["discount"]}, "hyper_parameters is .*expected names"),
+        ({"hyper_parameters": None}, "hyper_parameters is None; expected names"),
     ],
 )
 def test_refuses_a_header_of_another_rule(rule_file, change, message):

@@ -12,8 +12,7 @@ import disco
 import environments
 from agents.dice.algorithm import DiceAgent
 from agents.dice.losses import DiceConfig
-from agents.muesli.algorithm import MuesliAgent
-from agents.muesli.losses import MuesliConfig
+from agents.muesli.algorithm import MuesliAgent, MuesliConfig
 from agents.muzero.algorithm import MuZeroAgent
 from agents.muzero.losses import MuZeroConfig
 from agents.ppo.algorithm import PPOAgent

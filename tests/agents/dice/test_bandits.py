@@ -1,6 +1,5 @@
 """The bandit vote: tiles, scores, modes, updates computed by hand; regret where the best moves."""
 
-import dataclasses
 import math
 
 import jax
@@ -9,10 +8,11 @@ import numpy as np
 import pytest
 
 from agents.dice import bandits
-from agents.dice.bandits import Bandits, VoteConfig
+from agents.dice.bandits import Bandits
 
-# Five tiles: [0, 1), [1, 2), ..., [4, 5], and a rest that belongs to the last one.
-SMALL = VoteConfig(number=2, candidates=2, low=0.0, high=5.5, tile=1.0)
+HIGH = 5.0  # Five tiles: [0, 1), [1, 2), ..., [4, 5].
+PAPER = {"number": 7, "num_tiles": 39}  # Table 5; seven candidates of each.
+PAPERS_HIGH = math.log(51.0)
 SEEDS = 20
 
 
@@ -28,10 +28,9 @@ def ensemble(weights, counts=(0, 0, 0, 0, 0), width=(1, 2), rate=(0.5, 0.1), gre
 
 def test_tiles_of_numbers():
     x = jnp.asarray([-3.0, 0.0, 0.99, 1.0, 4.5, 5.2, 80.0])
-    assert bandits.tile_of(SMALL, x).tolist() == [0, 0, 0, 1, 4, 4, 4]
-    paper = VoteConfig()
-    assert paper.num_tiles == 39  # Of 0 to log(51) = 3.93.
-    assert bandits.tile_of(paper, jnp.log1p(jnp.asarray([0.0, 50.0]))).tolist() == [0, 38]
+    assert bandits.tile_of(5, HIGH, x).tolist() == [0, 0, 0, 1, 4, 4, 4]
+    ends = jnp.log1p(jnp.asarray([0.0, 50.0]))
+    assert bandits.tile_of(39, PAPERS_HIGH, ends).tolist() == [0, 38]
 
 
 def test_means_of_tiles():
@@ -41,19 +40,18 @@ def test_means_of_tiles():
 
 
 def test_scores():
-    config = dataclasses.replace(SMALL, exploration=2.0)
     weights = [[0, 0, 3, 0, 0], [0, 0, 0, 0, 0]]
-    found = bandits.scores(config, ensemble(weights, counts=(3, 0, 1, 0, 0), width=(0, 1)))
+    found = bandits.scores(ensemble(weights, counts=(3, 0, 1, 0, 0), width=(0, 1)))
     # Mean 0.6, deviation 1.2: the population's, of all tiles.
     value = [-0.5, -0.5, 2.0, -0.5, -0.5]
-    bound = [2.0 * math.sqrt(math.log(5.0) / (1 + count)) for count in (3, 0, 1, 0, 0)]
+    bound = [math.sqrt(math.log(5.0) / (1 + count)) for count in (3, 0, 1, 0, 0)]
     np.testing.assert_allclose(found[0], np.add(value, bound), rtol=1e-6)
     np.testing.assert_allclose(found[1], bound, rtol=1e-6)  # All values equal: no preference.
 
 
 def test_update_moves_tiles_within_the_width():
     before = ensemble([[1, 2, 3, 4, 10], [1, 2, 3, 4, 10]])
-    after = bandits.update(SMALL, before, jnp.float32(3.7), jnp.float32(9.0))
+    after = bandits.update(before, HIGH, jnp.float32(3.7), jnp.float32(9.0))
     first = 0.5 * (9 - 17 / 3)  # Of tile 3 and the one at each side.
     np.testing.assert_allclose(after.weights[0], [1, 2, 3 + first, 4 + first, 10 + first], 1e-6)
     second = 0.1 * (9 - 19 / 4)
@@ -67,24 +65,23 @@ def test_updates_are_in_order_and_only_of_what_has_ended():
     before = ensemble(np.zeros((2, 5)))
     x, value = jnp.asarray([0.5, 3.5, 0.5, 2.0]), jnp.asarray([1.0, 5.0, -1.0, 7.0])
     ended = jnp.asarray([True, False, True, True])
-    found = bandits.update_all(SMALL, before, x, value, ended)
+    found = bandits.update_all(before, HIGH, x, value, ended)
     expected = before
     for i in (0, 2, 3):
-        expected = bandits.update(SMALL, expected, x[i], value[i])
+        expected = bandits.update(expected, HIGH, x[i], value[i])
     jax.tree.map(np.testing.assert_array_equal, found, expected)
-    nothing = bandits.update_all(SMALL, before, x, value, jnp.zeros(4, bool))
+    nothing = bandits.update_all(before, HIGH, x, value, jnp.zeros(4, bool))
     jax.tree.map(np.testing.assert_array_equal, nothing, before)
 
 
-def draws(config: VoteConfig, state: Bandits, number: int) -> np.ndarray:
+def draws(state: Bandits, number: int, high: float = HIGH, candidates: int = 2) -> np.ndarray:
     keys = jax.random.split(jax.random.key(0), number)
-    return np.asarray(jax.vmap(lambda key: bandits.draw(config, state, key))(keys))
+    return np.asarray(jax.vmap(lambda key: bandits.draw(state, high, candidates, key))(keys))
 
 
 def test_a_greedy_bandit_proposes_the_best_tiles_only():
-    config = dataclasses.replace(SMALL, number=1, exploration=0.0)
     state = ensemble([[0, 5, 1, 9, 2]], width=(0,), rate=(0.1,), greedy=(True,))
-    found = draws(config, state, 2_000)
+    found = draws(state, 2_000)
     assert set(np.floor(found)) == {1.0, 3.0}  # The two candidates, each as likely.
     assert np.mean(np.floor(found) == 1.0) == pytest.approx(0.5, abs=0.05)
     # Anywhere in a tile.
@@ -93,10 +90,9 @@ def test_a_greedy_bandit_proposes_the_best_tiles_only():
 
 
 def test_a_random_bandit_draws_without_replacement_by_its_scores():
-    config = dataclasses.replace(SMALL, number=1, exploration=0.0)
     state = ensemble([[0, 5, 1, 9, 2]], width=(0,), rate=(0.1,), greedy=(False,))
-    tiles = np.floor(draws(config, state, 20_000)).astype(int)
-    p = np.asarray(jax.nn.softmax(bandits.scores(config, state)[0]))
+    tiles = np.floor(draws(state, 20_000)).astype(int)
+    p = np.asarray(jax.nn.softmax(bandits.scores(state)[0]))
     # One of two tiles drawn without replacement: the first, or the second after another one.
     second = [sum(p[j] * p[i] / (1 - p[j]) for j in range(5) if j != i) for i in range(5)]
     expected = (p + np.asarray(second)) / 2
@@ -104,42 +100,28 @@ def test_a_random_bandit_draws_without_replacement_by_its_scores():
 
 
 def test_bandits_that_know_nothing_choose_all_tiles():
-    state = bandits.init(VoteConfig(), jax.random.key(1))
-    tiles = np.asarray(
-        bandits.tile_of(VoteConfig(), jnp.asarray(draws(VoteConfig(), state, 4_000)))
-    )
+    state = bandits.init(**PAPER, key=jax.random.key(1))
+    x = jnp.asarray(draws(state, 4_000, PAPERS_HIGH, 7))
+    tiles = np.asarray(bandits.tile_of(39, PAPERS_HIGH, x))
     assert np.bincount(tiles, minlength=39).min() > 50  # 103 on average.
 
 
 def test_the_best_tile_is_that_of_the_mean_over_bandits():
     state = ensemble([[0, 0, 4, 0, 0], [0, 5, 0, 0, 0]], width=(0, 0))
-    found = bandits.best(SMALL, state, jax.random.key(0))
+    found = bandits.best(state, HIGH, jax.random.key(0))
     assert 1.0 <= float(found) < 2.0
 
 
 def test_bandits_differ_and_have_the_configured_settings():
-    state = bandits.init(VoteConfig(number=200), jax.random.key(0))
+    state = bandits.init(200, 39, jax.random.key(0))
     assert set(np.asarray(state.width)) == {1, 2, 3}
     np.testing.assert_allclose(np.unique(state.learning_rate), [0.05, 0.1, 0.2], rtol=1e-6)
     assert 60 < int(jnp.sum(state.is_greedy)) < 140
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"candidates": 40}, "vote.candidates is 40; expected at most 39"),
-        ({"number": 0}, "vote.number is 0; expected at least 1."),
-        ({"learning_rates": (0.1, 0.0)}, r"vote.learning_rates\[1\] is 0.0; expected a positive"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        VoteConfig(**changes)
-
-
 def test_regret_is_less_than_of_fixed_and_of_random_choices():
     """The best number moves from 0.8 to 3.2 halfway; values have noise as large as the peak."""
-    config, length = VoteConfig(), 1_500
+    length = 1_500
 
     def value(x, step):
         best = jnp.where(step < length // 2, 0.8, 3.2)
@@ -148,17 +130,17 @@ def test_regret_is_less_than_of_fixed_and_of_random_choices():
     def play(key):
         def choose(state, step):
             drawing, noise = jax.random.split(jax.random.fold_in(key, step))
-            x = bandits.draw(config, state, drawing)
+            x = bandits.draw(state, PAPERS_HIGH, 7, drawing)
             found = value(x, step)
             seen = found + jax.random.normal(noise)
-            return bandits.update(config, state, x, seen), 1.0 - found
+            return bandits.update(state, PAPERS_HIGH, x, seen), 1.0 - found
 
-        return jnp.sum(jax.lax.scan(choose, bandits.init(config, key), jnp.arange(length))[1])
+        return jnp.sum(jax.lax.scan(choose, bandits.init(**PAPER, key=key), jnp.arange(length))[1])
 
     keys = jax.random.split(jax.random.key(0), SEEDS)
     regret = np.asarray(jax.jit(jax.vmap(play))(keys))
     steps = jnp.arange(length)
-    grid = jnp.linspace(config.low, config.high, 400)
+    grid = jnp.linspace(0.0, PAPERS_HIGH, 400)
     of_fixed = np.asarray(jax.vmap(lambda x: jnp.sum(1.0 - value(x, steps)))(grid))
     error = 2.09 * np.std(regret, ddof=1) / math.sqrt(SEEDS)  # 95%, 19 degrees of freedom.
     assert np.mean(regret) + error < np.min(of_fixed)  # Even of the best in hindsight.

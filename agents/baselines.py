@@ -1,0 +1,129 @@
+"""What PPO, DiCE, Muesli and MuZero share: settings, acting, and the step of the optimiser."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+import disco
+import environments
+from agents.networks import NetworkConfig
+from agents.protocol import Experience, UpdateSpec
+from agents.rule_agent import ActsByPolicy, NetworkState
+from disco.types import Metrics
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+
+StateT = TypeVar("StateT", bound=NetworkState)
+AgentT = TypeVar("AgentT", bound="BaselineAgent")
+
+
+@dataclasses.dataclass(frozen=True)
+class BaselineConfig:
+    """Settings of PPO, DiCE and MuZero.
+
+    Attributes:
+      network: sizes of the network.
+      learning_rate: of Adam, the peak.
+      total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
+        constant one, None for the run's (`agents.registry.Configured.for_run`).
+      max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
+      num_environments: number of parallel environments.
+      unroll_length: T, steps of each environment between two updates.
+      discount: gamma.
+      frame_stack: frames in one input of the network.
+    """
+
+    network: NetworkConfig = NetworkConfig()
+    learning_rate: float = 3e-3
+    total_steps: int | None = 0
+    max_gradient_norm: float = 0.5
+    num_environments: int = 8
+    unroll_length: int = 16
+    discount: float = 0.99
+    frame_stack: int = 1
+
+    def __post_init__(self):
+        AT_LEAST_1.require(self, "", "num_environments", "unroll_length", "frame_stack")
+        AT_LEAST_0.require(self, "", "total_steps", "max_gradient_norm")
+        POSITIVE.require(self, "", "learning_rate")
+        FRACTION.require(self, "", "discount")
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps between two updates."""
+        return self.num_environments * self.unroll_length
+
+
+@dataclasses.dataclass(frozen=True)
+class BaselineAgent(ActsByPolicy):
+    """An agent (`agents.protocol.Agent`) for discrete actions that learns by gradient steps.
+
+    Agents that differ in nothing but the learning rate share a compiled program.
+
+    Attributes:
+      config: its settings, with a `learning_rate`.
+      network: as pure functions of one parameter vector.
+      learning_rate: in place of the configuration's.
+    """
+
+    config: Any = dataclasses.field(metadata={"static": True})
+    network: Any = dataclasses.field(metadata={"static": True})
+    learning_rate: Float[Array, ""] | None = None
+
+    @classmethod
+    def create(cls: type[AgentT], config: Any, dynamics: Any) -> AgentT:
+        """Make an agent for dynamics, of which only the specs are used."""
+        return cls(config=config, network=cls.network_for(config, dynamics))
+
+    @classmethod
+    def make(cls: type[AgentT], config: Any, task: environments.Environment) -> AgentT:
+        """Return the agent of a config for a task; raise ValueError where it cannot act."""
+        agent = cls.create(dataclasses.replace(config, learning_rate=1.0), task.dynamics)
+        return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
+
+    @staticmethod
+    def network_for(config: Any, dynamics: Any) -> Any:
+        """Return the network; equal arguments give the same object."""
+        raise NotImplementedError
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        raise NotImplementedError
+
+    @property
+    def peak_rate(self) -> Any:
+        """The learning rate, before it falls."""
+        return self.config.learning_rate if self.learning_rate is None else self.learning_rate
+
+    def on_policy_experience(self, gradient_steps: int, **others: Any) -> Experience:
+        """Return the experience of an agent that learns from each unroll once."""
+        number = self.config.num_environments
+        return Experience(
+            num_environments=number,
+            unroll_length=self.config.unroll_length,
+            history=self.network.history,
+            updates=(UpdateSpec(batch_size=number, gradient_steps=gradient_steps),),
+            **others,
+        )
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        params = self.network.init(key)
+        return NetworkState(params=params, optimizer=self.optimizer.init(params))
+
+    def step(
+        self, state: StateT, loss: Callable[[disco.Params], tuple[Array, Any]]
+    ) -> tuple[StateT, Any, Metrics]:
+        """Make a gradient step on a loss, a function of the parameters with auxiliary results.
+
+        Returns:
+          The state after it, the loss's auxiliary results, and the gradient's norm as a metric.
+        """
+        gradients, aux = jax.grad(loss, has_aux=True)(state.params)
+        updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
+        params = optax.apply_updates(state.params, updates)
+        after = dataclasses.replace(state, params=params, optimizer=optimizer)
+        return after, aux, {"gradient_norm": optax.tree.norm(gradients)}
