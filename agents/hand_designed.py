@@ -11,6 +11,7 @@ from agents import search_space
 from agents.networks import NetworkConfig
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, RuleAgent, make_agent
+from agents.search_space import Choice, LogUniform, Settings, Shared, given
 
 _UNBOUNDED = 1e9  # For elements of an optimiser's update.
 # bsuite's actor-critic, whose updates also begin at an episode's end.
@@ -87,56 +88,55 @@ def _make(config: Any, task: environments.Environment) -> RuleAgent:
     return make_agent(config.rule, config.agent, task)
 
 
-def _with_budget(agent: AgentConfig, shared: search_space.Shared) -> AgentConfig:
-    """Return the agent with a schedule of its learning rate over the budget, unless it has one."""
-    return agent if agent.lifetime else dataclasses.replace(agent, lifetime=shared.budget)
-
-
-def _tuned_on_policy(
-    kind: Any, names: Sequence[str], shared: search_space.Shared, settings: search_space.Settings
+def _tuned(
+    config: Any,
+    rule: Any,
+    names: Sequence[str],
+    agent_of: Callable[[AgentConfig], AgentConfig],
+    shared: Shared,
+    settings: Settings,
 ) -> Any:
-    """Return a config of a kind, whose rule has the settings of these names, without replay."""
-    rule = type(kind.rule)(discount=shared.discount, **search_space.given(names, settings))
-    agent = search_space.with_settings(search_space.with_replay(shared.agent, 0.0), settings)
-    return kind(rule, _with_budget(agent, shared))
+    """Return a config like this one, of the rule with the settings of these names.
+
+    Its agent is made of the evaluated rules' one. The learning rate's schedule is over the budget,
+    unless it has one.
+    """
+    rule = dataclasses.replace(rule, discount=shared.discount, **given(names, settings))
+    agent = search_space.with_settings(agent_of(shared.agent), settings)
+    agent = agent if agent.lifetime else dataclasses.replace(agent, lifetime=shared.budget)
+    return type(config)(rule, agent)
 
 
-def _tuned_impala(
-    shared: search_space.Shared, settings: search_space.Settings
-) -> ActorCriticConfig:
-    """Return V-trace with lambda 1, RMSProp and a learning rate that falls to 0.
+def _on_policy(agent: AgentConfig) -> AgentConfig:
+    return search_space.with_replay(agent, 0.0)
+
+
+def _as_impala(agent: AgentConfig) -> AgentConfig:
+    """Return an agent with RMSProp and a learning rate that falls to 0.
 
     So far IMPALA (Espeholt et al. 2018, arXiv 1802.01561). The learning rate falls along half a
     cosine, linearly in the paper, and RMSProp has no large epsilon. The agent replays as the rules.
     """
-    agent = dataclasses.replace(
-        shared.agent, optimizer_kind="rmsprop", end_learning_rate=0.0, weight_decay=0.0, warmup=0
-    )
-    rule = disco.ActorCritic(discount=shared.discount, entropy_cost=settings["entropy_cost"])
-    return ActorCriticConfig(
-        rule, _with_budget(search_space.with_settings(agent, settings), shared)
+    return dataclasses.replace(
+        agent, optimizer_kind="rmsprop", end_learning_rate=0.0, weight_decay=0.0, warmup=0
     )
 
 
-def _tuned_hand_set(shared: search_space.Shared, settings: search_space.Settings) -> HandSetConfig:
-    names = ("policy_prior", "advantage_weight", "action_advantage_weight")
-    rule = dataclasses.replace(
-        HandSetConfig.rule,
-        discount=shared.discount,
-        **search_space.given((*names, "normalize_advantage"), settings),
-    )
-    network = dataclasses.replace(shared.agent.network, model=0)
-    agent = search_space.with_settings(dataclasses.replace(shared.agent, network=network), settings)
-    return HandSetConfig(rule, _with_budget(agent, shared))
+def _without_model(agent: AgentConfig) -> AgentConfig:
+    return dataclasses.replace(agent, network=dataclasses.replace(agent.network, model=0))
 
 
 def _algorithm(
     name: str,
     paper: str,
     config: Any,
-    tuned: Callable[[search_space.Shared, search_space.Settings], Any],
+    rule: Any,
+    agent_of: Callable[[AgentConfig], AgentConfig],
+    /,
     **ranges: Any,
 ) -> Algorithm:
+    """Return an algorithm, which a search tunes from a rule and an agent."""
+    names = [field.name for field in dataclasses.fields(rule) if field.name in ranges]
     return Algorithm(
         name=name,
         paper=paper,
@@ -144,7 +144,7 @@ def _algorithm(
         presets={"default": config},
         make=_make,
         ranges={**search_space.SIZES, **ranges},
-        tuned=tuned,
+        tuned=functools.partial(_tuned, config, rule, names, agent_of),
     )
 
 
@@ -152,9 +152,8 @@ ACTOR_CRITIC = _algorithm(
     "actor_critic",
     "Actor-critic with bsuite's settings, Osband et al. 2020, arXiv 1908.03568",
     ActorCriticConfig(),
-    functools.partial(
-        _tuned_on_policy, ActorCriticConfig, ("entropy_cost", "normalize_advantage", "lambda_")
-    ),
+    disco.ActorCritic(),
+    _on_policy,
     **search_space.RULE_RANGES,
     entropy_cost=search_space.ENTROPY,
     normalize_advantage=search_space.YES_OR_NO,
@@ -164,21 +163,21 @@ POLICY_GRADIENT = _algorithm(
     "policy_gradient",
     "REINFORCE with a baseline, Williams 1992",
     PolicyGradientConfig(),
-    functools.partial(
-        _tuned_on_policy, PolicyGradientConfig, ("entropy_cost", "normalize_advantage")
-    ),
+    disco.PolicyGradient(),
+    _on_policy,
     learning_rate=search_space.RATE,
     end_learning_rate=search_space.END_RATE,
-    entropy_cost=search_space.LogUniform(1e-5, 0.3),
+    entropy_cost=LogUniform(1e-5, 0.3),
     normalize_advantage=search_space.YES_OR_NO,
 )
 IMPALA = _algorithm(
     "impala",
     "IMPALA, Espeholt et al. 2018, arXiv 1802.01561",
     ActorCriticConfig(disco.ActorCritic(discount=0.99), _HAIKU),
-    _tuned_impala,
+    disco.ActorCritic(),
+    _as_impala,
     # Of RMSProp: in Adam's range, the best rate was at the upper end.
-    learning_rate=search_space.LogUniform(1e-3, 0.3),
+    learning_rate=LogUniform(1e-3, 0.3),
     entropy_cost=search_space.ENTROPY,
     replay_ratio=search_space.REPLAY,
 )
@@ -186,12 +185,11 @@ HAND_SET = _algorithm(
     "hand_set",
     "The rule that discoveries start from",
     HandSetConfig(),
-    _tuned_hand_set,
+    HandSetConfig.rule,
+    _without_model,
     **search_space.RULE_RANGES,
-    policy_prior=search_space.Choice((0.8, 0.9, 0.95, 0.98, 0.99, 1.0), may_be_lower=True),
-    advantage_weight=search_space.LogUniform(0.1, 30.0),
-    action_advantage_weight=search_space.Choice(
-        (0.0, 0.01, 0.03, 0.1, 0.3, 1.0), may_be_higher=True
-    ),
+    policy_prior=Choice((0.8, 0.9, 0.95, 0.98, 0.99, 1.0), may_be_lower=True),
+    advantage_weight=LogUniform(0.1, 30.0),
+    action_advantage_weight=Choice((0.0, 0.01, 0.03, 0.1, 0.3, 1.0), may_be_higher=True),
     normalize_advantage=search_space.YES_OR_NO,
 )

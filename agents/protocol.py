@@ -42,9 +42,8 @@ Metrics = dict[str, Float[Array, ""]]
 class Mode(enum.Enum):
     """The purpose of acting.
 
-    TRAINING: collection of experience to learn from. An evaluation's scores are the returns of
-    these episodes. EVALUATION: a trained agent's analyses, pictures and examinations
-    (`evaluation.playing`). Scores never come from them.
+    TRAINING: collection of experience to learn from, whose returns are an evaluation's scores.
+    EVALUATION: a trained agent's analyses, pictures and examinations (`evaluation.playing`).
     """
 
     TRAINING = "training"
@@ -111,8 +110,8 @@ class UpdateSpec:
     Attributes:
       name: the argument `name` of `Agent.update`.
       batch_size: B, sequences of a batch.
-      num_replayed: how many of these are drawn from the replay. The others are the unroll that
-        was just collected, one sequence per environment; they come first in the batch.
+      num_replayed: how many of these are drawn from the replay. The others, the first in the
+        batch, are the unroll that was just collected, one sequence per environment.
       length: T, transitions of a sequence; None for the unroll length.
       context: additional earlier steps of each replayed sequence, with their actions and extras.
         The batch then has `context + T` transitions.
@@ -271,10 +270,9 @@ class ExaminedAgent(Agent, Protocol):
     """An agent with a final examination besides its scores, such as of its model's predictions."""
 
     def examine(self, state: State, batch: Batch, key: PRNGKeyArray) -> Examination:
-        """Examine a trained agent by its final learning state. JAX does not trace this function.
+        """Examine a trained agent by its final learning state. JAX does not trace it.
 
-        The batch, NumPy, is of new episodes in `Mode.EVALUATION`, from which the agent did not
-        learn. Each environment's first row begins an episode.
+        The batch, NumPy, is of new episodes in `Mode.EVALUATION`, from their first steps.
         """
         ...
 
@@ -284,10 +282,9 @@ class OpenLoop(NamedTuple):
 
     Attributes:
       observed: what happened, `[T+1, H, W, ...]`.
-      predicted: likewise, by the model. It reads an observation now and then; between two of them
-        it predicts from the actions alone.
-      steps: `[T+1]`, steps since it last read an observation; 0 where it read this one, and
-        `predicted` is the reconstruction.
+      predicted: likewise, by the model, which reads some observations only; between two of them it
+        predicts from the actions alone.
+      steps: `[T+1]`, steps since it read an observation; 0 where `predicted` reconstructs this one.
     """
 
     observed: np.ndarray

@@ -48,7 +48,7 @@ class Algorithm:
       name: by which it is registered.
       paper: authors, year and address.
       presets: settings by name, frozen dataclasses of one class. The first is the default.
-      make: returns the agent for an environment, and equal agents for equal dynamics. It raises
+      make: returns the agent for an environment, equal ones for equal dynamics. It raises
         `ValueError` if the agent cannot act or learn there, with what it found and expected.
       check: raises `ValueError` if a run of a number of environment steps is not possible.
       configs: returns the settings that words name, and `Configured.by_task`; by default those of
@@ -365,11 +365,8 @@ def present_settings(
 ) -> dict[str, Any]:
     """Return settings that an earlier version stored as today's.
 
-    Settings that are `gone` must have these values, if they are stored; those that are new have the
-    values of today's `config` of the same name.
-
-    Raises:
-      ValueError: if one that is gone has another value.
+    Settings that are `gone` must have these values (else ValueError), if they are stored; those
+    that are new have the values of today's `config` of the same name.
     """
     for setting, expected in gone.items():
         if stored.get(setting, expected) != expected:

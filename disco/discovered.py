@@ -20,7 +20,7 @@ from disco.meta_network import Inputs, LifetimeState, RawTargets
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Metrics, Outputs, RuleState, Trajectory
-from disco.values import ActionValueEstimates, entropy, kl_divergence
+from disco.values import entropy, kl_divergence
 from disco_common.pytrees import register_dataclass, static
 from disco_common.ranges import AT_LEAST_1, FRACTION
 
@@ -125,11 +125,9 @@ class DiscoveredRule(Rule):
     ) -> RuleT:
         """Return a random rule, to start a discovery from.
 
-        With `is_published`, the distribution of the parameters is exactly that of the authors'
-        release (`meta_network.init`).
-
-        Raises:
-          ValueError: if a size or hyper-parameter is out of range, or the release has no such rule.
+        With `is_published`, it is initialised as in the authors' release (`meta_network.init`).
+        Raises ValueError if a size or hyper-parameter is out of range, or the release has no such
+        rule.
         """
         rule = cls(parameters={}, sizes=sizes, **hyper_parameters)
         parameters = meta_network.init(key, sizes, is_published=is_published)
@@ -137,7 +135,7 @@ class DiscoveredRule(Rule):
 
     def __post_init__(self):
         self._require_form()
-        odd_number(at_least=3).require(self, "", "num_bins")
+        odd_number(at_least=3).require_value("num_bins", self.num_bins)
         POSITIVE.require(self, "", "max_value")
         FRACTION.require(self, "", "discount", "lambda_", "target_params_coefficient")
         COST.require(self, "", "pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost")
@@ -161,8 +159,8 @@ class DiscoveredRule(Rule):
         All outputs are logits, or numbers of any size: the network ends in linear layers.
 
         - `logits`, `[A]`: of the policy pi. The agent acts by them.
-        - `y`, `[Y]`: a vector of predictions of the state. It has no predefined meaning: the rule
-          says what it should be, and reads it to say so.
+        - `y`, `[Y]`: predictions of the state without predefined meaning: the rule says what they
+          should be, and reads them to say so.
         - `z`, `[A, Y]`: such a vector for each action.
         - `q`, `[A, N]`: of the action value, the discounted return after each action: a categorical
           distribution over N bins (`num_bins`), evenly spaced from `-max_value` to `max_value` on
@@ -219,10 +217,10 @@ class DiscoveredRule(Rule):
     ) -> tuple[Inputs, MemoryT]:
         """Return what the meta-network reads, and the memory with the moments of this batch.
 
-        The moments are of the transitions that count if `is_masked`, and else of all.
+        If `is_masked`, the moments leave out masked transitions.
         """
         outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
-        estimates = self.estimates(outputs, target_outputs, trajectory)
+        estimates = values.estimates_from_outputs(outputs, target_outputs, trajectory, self)
         counted = trajectory.mask if is_masked else None
         tracked = dataclasses.replace(
             memory,
@@ -240,19 +238,6 @@ class DiscoveredRule(Rule):
             ),
         )
         return inputs, tracked
-
-    def estimates(
-        self, outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory
-    ) -> ActionValueEstimates:
-        """Return the returns and advantages of the batch under the online policy."""
-        return values.estimates_from_outputs(
-            outputs,
-            target_outputs,
-            trajectory,
-            max_value=self.max_value,
-            discount=self.discount,
-            lambda_=self.lambda_,
-        )
 
     def transition_losses(
         self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory

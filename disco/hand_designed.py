@@ -99,7 +99,7 @@ class HandSetRule(_AdvantageRule):
     value_cost: float = static(0.2)
 
     def __post_init__(self):
-        odd_number(at_least=3).require(self, "", "num_bins")
+        odd_number(at_least=3).require_value("num_bins", self.num_bins)
         POSITIVE.require(self, "", "max_value")
         FRACTION.require(self, "", "policy_prior", "discount", "lambda_")
         FRACTION.require(self, "", "target_params_coefficient")
@@ -122,14 +122,7 @@ class HandSetRule(_AdvantageRule):
         state: RuleState,
     ) -> tuple[HandSetTargets, RuleState]:
         outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
-        estimates = values.estimates_from_outputs(
-            outputs,
-            target_outputs,
-            trajectory,
-            max_value=self.max_value,
-            discount=self.discount,
-            lambda_=self.lambda_,
-        )
+        estimates = values.estimates_from_outputs(outputs, target_outputs, trajectory, self)
         tracked, after = self._tracked(estimates.advantage, trajectory.mask, state)
         normalized = [
             moments.normalize(tracked, x) for x in (estimates.advantage, estimates.action_advantage)
@@ -253,7 +246,7 @@ class ActorCritic(_AdvantageRule):
     normalize_advantage: bool = static(False)
 
     def __post_init__(self):
-        odd_number(at_least=1).require(self, "", "num_bins")
+        odd_number(at_least=1).require_value("num_bins", self.num_bins)
         POSITIVE.require(self, "", "max_value")
         FRACTION.require(self, "", "discount", "lambda_")
         COST.require(self, "", "value_cost", "entropy_cost")

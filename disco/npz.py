@@ -41,9 +41,8 @@ def read(path: pathlib.Path) -> dict[str, np.ndarray]:
     """Return the arrays of numbers or text of an npz archive, by name.
 
     Raises:
-      ArchiveError: if the file is not an npz archive, if a member is not an array, occurs twice, is
-        damaged or holds pickled objects, or if the members claim a larger size than the file can
-        hold.
+      ArchiveError: if the file is not an npz archive, a member is not an array, occurs twice, is
+        damaged or holds pickled objects, or the members claim more than the file can hold.
       OSError: if the file cannot be opened, or is no regular file.
     """
     with files.opened(path, files.MOST_ARRAYS) as file:

@@ -70,9 +70,8 @@ def load(name: str | os.PathLike, *, sha256: str | None = None) -> DiscoveredRul
 
     Args:
       name: a rule file's path, the name of a rule in the zoo, `disco_103` for the published weights
-        in the user's cache folder, or `hf:owner/name` for a rule of the Hugging Face Hub
-        (`disco.rule_sources` has all forms). The hub needs the extra `hub`; it was tested against a
-        server of the tests, never against the real hub.
+        in the user's cache folder, or `hf:owner/name` for a rule of the Hugging Face Hub, which
+        needs the extra `hub` (`disco.rule_sources` has all forms).
       sha256: hash that the file must have, 64 hexadecimal digits; None for any. Evaluations record
         the hash of each rule file that they read (`manifest.json`).
 
@@ -112,8 +111,7 @@ def save(
     Args:
       rule: to write.
       path: of the file, ending in `.npz`.
-      provenance: how the rule was made (code version, environments, budget, seed, ...); JSON
-        values.
+      provenance: JSON values, how it was made (code version, environments, budget, seed, ...).
 
     Raises:
       ValueError: if the path does not end in `.npz`, the provenance is not of JSON values, or the

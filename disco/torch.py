@@ -78,11 +78,7 @@ class RuleLoss(torch.nn.Module):
         return [_to_torch(leaf) for leaf in jax.tree.leaves(self._memory)]
 
     def set_extra_state(self, state: list[torch.Tensor]) -> None:
-        """Take the memory of a `state_dict`.
-
-        Raises:
-          ValueError: if it is that of another kind of rule.
-        """
+        """Take the memory of a `state_dict`; raise ValueError if it is of another kind of rule."""
         leaves, structure = jax.tree.flatten(self._memory)
         found, expected = ([tuple(x.shape) for x in arrays] for arrays in (state, leaves))
         if found != expected:
@@ -145,9 +141,7 @@ class RuleLoss(torch.nn.Module):
     ) -> None:
         """Check the arguments of a call, an update, as `disco.check_values`, for debugging.
 
-        Raises:
-          ValueError: if a value is out of range, or the module is in evaluation mode, in which a
-            call leaves the memory as it is.
+        Raises ValueError, also in evaluation mode, in which a call leaves the memory as it is.
         """
         if not self.training:
             raise ValueError(
@@ -178,10 +172,8 @@ class RuleLoss(torch.nn.Module):
     def move_target(self, target: torch.nn.Module, agent: torch.nn.Module) -> None:
         """Move a target network towards the agent, whose optimiser has not yet made its step.
 
-        Buffers of the agent, such as running statistics, are copied.
-
-        Raises:
-          ValueError: if the rule has no target network, or the modules differ.
+        Buffers of the agent, such as running statistics, are copied. Raises ValueError if the rule
+        has no target network, or the modules differ.
         """
         old = self.rule.target_params_coefficient
         if old is None:

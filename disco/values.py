@@ -4,6 +4,8 @@ A value v is transformed by the signed hyperbolic function h, and predicted eith
 h(v) or as a categorical distribution over equally spaced bins of h(v).
 """
 
+from typing import Any
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -91,9 +93,8 @@ def select_action(
 ) -> Float[Array, "T B *s"]:
     """Return x at the actions taken, for the first T rows of x.
 
-    A sum over selected entries replaces a gather, whose derivative is a scatter and slow on every
-    backend. Non-finite values of other actions, such as the logits of illegal actions, have no
-    effect.
+    A sum over selected entries replaces a gather, whose derivative is a scatter, slow on every
+    backend. Non-finite values of other actions, as logits of illegal ones, have no effect.
     """
     num_actions = x.shape[2]
     rows = x[: action.shape[0]]
@@ -208,22 +209,23 @@ def retrace(
 
 
 def estimates_from_outputs(
-    outputs: Outputs,
-    target_outputs: Outputs,
-    trajectory: Trajectory,
-    *,
-    max_value: float,
-    discount: float,
-    lambda_: float,
+    outputs: Outputs, target_outputs: Outputs, trajectory: Trajectory, rule: Any
 ) -> ActionValueEstimates:
-    """Return Retrace estimates from the outputs `logits` and `q`, a categorical value of h(q)."""
+    """Return Retrace estimates from the outputs `logits` and `q`, a categorical value of h(q).
+
+    The rule has `max_value`, `discount` and `lambda_`.
+    """
+    q, target_q = (
+        decode_value(jax.lax.stop_gradient(x["q"]), rule.max_value)
+        for x in (outputs, target_outputs)
+    )
     return retrace(
         outputs["logits"],
-        decode_value(jax.lax.stop_gradient(outputs["q"]), max_value),
-        decode_value(jax.lax.stop_gradient(target_outputs["q"]), max_value),
+        q,
+        target_q,
         trajectory,
-        discount=discount,
-        lambda_=lambda_,
+        discount=rule.discount,
+        lambda_=rule.lambda_,
     )
 
 
@@ -268,14 +270,8 @@ def vtrace(
 ) -> ValueEstimates:
     """Return V-trace estimates (Espeholt et al. 2018, arXiv 1802.01561), cut where episodes end.
 
-    Args:
-      logits: of the policy to evaluate.
-      value: of the online network.
-      target_value: of the network to bootstrap from (the online network without another one).
-      trajectory: of the behaviour policy.
-      discount: gamma, multiplied by the environment's discount.
-      lambda_: decay of the traces.
-      max_ratio: rho bar and c bar, the bound of importance ratios, at least 1.
+    Values to bootstrap from are `target_value`. Gamma, `discount`, is multiplied by the
+    environment's discount; `max_ratio` is rho bar and c bar, at least 1. Otherwise as `retrace`.
     """
     rho = importance_ratio(logits, trajectory)
     trace = lambda_ * (1.0 - trajectory.last.astype(rho.dtype))
@@ -330,8 +326,8 @@ def select_straight_through(
 ) -> Float[Array, "*s"]:
     """Return x where the condition holds, else 0; the derivative is 1 everywhere.
 
-    It is for numbers that are multiplied by 0 where the condition does not hold: without a
-    selection in the derivative, compilers round it as if there were no condition.
+    For numbers that are multiplied by 0 where it does not hold: without a selection in the
+    derivative, compilers round it as if there were no condition.
     """
     return jnp.where(condition, x, jnp.zeros_like(x))
 

@@ -23,6 +23,7 @@ from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, Update
 from agents.registry import Algorithm
 from agents.rule_agent import NetworkState, some_sequences, to_trajectory
+from agents.search_space import Choice, Settings, Shared, given
 from disco.types import Metrics, without_masked_damage
 from disco_common.pytrees import register_dataclass
 
@@ -183,14 +184,14 @@ class DiceAgent(BaselineAgent):
         )
 
 
-def _tuned(shared: search_space.Shared, settings: search_space.Settings) -> DiceConfig:
+def _tuned(shared: Shared, settings: Settings) -> DiceConfig:
     """Return settings by which an update learns from all sequences of an unroll at once."""
     names = ("sample_reuse", "action_value_cost", "max_inverse_temperature", "lambda_")
     return DiceConfig(
         **search_space.on_policy_settings(shared, settings),
         burn_in=shared.agent.burn_in,
         batch_size=shared.agent.num_environments,
-        **search_space.given(names, settings),
+        **given(names, settings),
     )
 
 
@@ -202,15 +203,13 @@ DICE = Algorithm(
     ranges={
         **search_space.SIZES,
         "learning_rate": search_space.RATE,
-        "sample_reuse": search_space.Choice((1, 2, 4), may_be_higher=True),
+        "sample_reuse": Choice((1, 2, 4), may_be_higher=True),
         # A search down to 0.1 and 0.6 had its best trial at both (docs/measurements/tuning.md).
-        "action_value_cost": search_space.Choice(
+        "action_value_cost": Choice(
             (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), may_be_lower=True, may_be_higher=True
         ),
-        "max_inverse_temperature": search_space.Choice(
-            (1.0, 2.0, 5.0, 15.0, 50.0), may_be_lower=True
-        ),
-        "lambda_": search_space.Choice((0.2, 0.4, *search_space.TRACES.values), may_be_lower=True),
+        "max_inverse_temperature": Choice((1.0, 2.0, 5.0, 15.0, 50.0), may_be_lower=True),
+        "lambda_": Choice((0.2, 0.4, *search_space.TRACES.values), may_be_lower=True),
     },
     tuned=_tuned,
 )

@@ -34,6 +34,7 @@ from agents.networks import NetworkConfig
 from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, NetworkState, to_trajectory
+from agents.search_space import LogUniform, Settings, Shared, given
 from disco import moments
 from disco.checks import odd_number
 from disco.moments import Moments
@@ -319,13 +320,13 @@ class MuesliAgent(BaselineAgent):
         return self.config.optimizer(self.learning_rate)
 
 
-def _tuned(shared: search_space.Shared, settings: search_space.Settings) -> MuesliConfig:
+def _tuned(shared: Shared, settings: Settings) -> MuesliConfig:
     agent = search_space.with_settings(shared.agent, settings)
     return MuesliConfig(
         **{field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
         | {"lifetime": agent.lifetime or shared.budget},
         discount=shared.discount,
-        **search_space.given(("regularizer_cost", "lambda_"), settings),
+        **given(("regularizer_cost", "lambda_"), settings),
     )
 
 
@@ -338,7 +339,7 @@ MUESLI = Algorithm(
     ranges={
         **search_space.SIZES,
         **search_space.RULE_RANGES,
-        "regularizer_cost": search_space.LogUniform(0.1, 10.0),
+        "regularizer_cost": LogUniform(0.1, 10.0),
         "lambda_": search_space.TRACES,
     },
     tuned=_tuned,

@@ -25,6 +25,7 @@ from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from agents.registry import Algorithm
 from agents.rule_agent import NetworkState
+from agents.search_space import Choice, LogUniform, Settings, Shared, given
 from disco.values import decode_value
 from disco_common.pytrees import register_dataclass
 
@@ -231,12 +232,12 @@ def _first_rows(observation: Any, frame_stack: int) -> Any:
     return History(frames=frames, age=observation.age[:1])
 
 
-def _tuned(shared: search_space.Shared, settings: search_space.Settings) -> MuZeroConfig:
+def _tuned(shared: Shared, settings: Settings) -> MuZeroConfig:
     """Return settings by which it learns after 1% of the budget, but after 1,024 steps at most."""
     return MuZeroConfig(
         **search_space.on_policy_settings(shared, settings),
         min_steps=min(1024, shared.num_steps // 100),
-        **search_space.given(("updates_per_step", "td_steps", "weight_decay"), settings),
+        **given(("updates_per_step", "td_steps", "weight_decay"), settings),
     )
 
 
@@ -250,12 +251,12 @@ MUZERO = Algorithm(
     ranges={
         **search_space.SIZES,
         "learning_rate": search_space.RATE,
-        "updates_per_step": search_space.Choice(
+        "updates_per_step": Choice(
             (0.03125, 0.0625, 0.125, 0.25), may_be_lower=True, may_be_higher=True
         ),
         # One step is worse than three with the best settings (docs/measurements/tuning.md).
-        "td_steps": search_space.Choice((3, 5, 10), may_be_higher=True),
-        "weight_decay": search_space.LogUniform(1e-6, 1e-2),
+        "td_steps": Choice((3, 5, 10), may_be_higher=True),
+        "weight_decay": LogUniform(1e-6, 1e-2),
     },
     tuned=_tuned,
 )

@@ -21,6 +21,7 @@ from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, NetworkState, some_sequences, to_trajectory
+from agents.search_space import Choice, Ranges, Settings, Shared
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
 from disco_common.pytrees import register_dataclass
@@ -220,22 +221,18 @@ _PRESETS: Mapping[str, PPOConfig] = {
     "minatar": _MINATAR,
     "atari": _ATARI,
 }
-_RANGES: search_space.Ranges = {
+_RANGES: Ranges = {
     **search_space.SIZES,
-    "unroll_length": search_space.Choice(
-        (16, 64, 256, 1024), may_be_lower=True, may_be_higher=True
-    ),
+    "unroll_length": Choice((16, 64, 256, 1024), may_be_lower=True, may_be_higher=True),
     "learning_rate": search_space.RATE,
     "entropy_cost": search_space.ENTROPY,
-    "num_epochs": search_space.Choice((1, 2, 4, 8, 16), may_be_higher=True),
-    "num_minibatches": search_space.Choice((1, 4, 16, 64), may_be_higher=True),
+    "num_epochs": Choice((1, 2, 4, 8, 16), may_be_higher=True),
+    "num_minibatches": Choice((1, 4, 16, 64), may_be_higher=True),
     "gae_lambda": search_space.TRACES,
 }
 
 
-def _tuned(
-    shared: search_space.Shared, settings: search_space.Settings, drift: str = "clip"
-) -> PPOConfig:
+def _tuned(shared: Shared, settings: Settings, drift: str = "clip") -> PPOConfig:
     return PPOConfig(
         **search_space.on_policy_settings(shared, settings),
         separate_value_network=False,

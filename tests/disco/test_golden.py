@@ -204,7 +204,7 @@ def _targets(rule: disco.DiscoveredRule, given: Mapping[str, jax.Array]):
     trajectory = transition_trajectory(given)
     state = disco.RuleState(target_params=None, memory=read_memory(given))
     targets, new_state = rule.targets(outputs, target_outputs, trajectory, state)
-    estimates = rule.estimates(outputs, target_outputs, trajectory)
+    estimates = values.estimates_from_outputs(outputs, target_outputs, trajectory, rule)
     return {
         "pi": targets.pi,
         "y": targets.y,
