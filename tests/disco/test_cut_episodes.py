@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import disco
+from disco import values
 from tests.disco.common import (
     SIZES,
     TRANSFORMER_SIZES,
@@ -99,7 +100,7 @@ def test_bootstraps_from_the_last_observation_of_a_cut_episode_only(terminated, 
     trajectory = trajectory_with_end(last=True, terminated=terminated)
     outputs = random_outputs(rule, trajectory, 1)
     target_outputs = random_outputs(rule, trajectory, 2)
-    estimates = jax.jit(rule.estimates)(outputs, target_outputs, trajectory)
+    estimates = jax.jit(values.estimates_from_outputs)(outputs, target_outputs, trajectory, rule)
     end_value = estimates.target_value[END + 1]
     expected = trajectory.reward[END] + bootstraps * rule.discount * end_value
     np.testing.assert_allclose(estimates.q_target[END], expected, rtol=1e-5)
