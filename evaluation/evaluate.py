@@ -1,7 +1,6 @@
 """An evaluation from end to end: train all contenders, score them, and write the results."""
 
 import contextlib
-import dataclasses
 import datetime
 import functools
 import itertools
@@ -17,10 +16,8 @@ from typing import Any, NamedTuple
 import jax
 
 import environments
-from disco_common.files import write_atomically
 from disco_common.terminal import require_printable
 from environments import registry
-from environments.simulators import Episode
 from evaluation import executors, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
@@ -28,7 +25,7 @@ from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, 
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.stored import write_manifest
 from evaluation.results import LearningCurves, RunResult
-from evaluation.scoring import references, suite_scores
+from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
 from evaluation.training import (
@@ -39,7 +36,6 @@ from evaluation.training import (
     unfinished_folder,
     with_compute,
 )
-from training import records
 from training.memory_budget import require_memory_for_runs
 from training.schedule import require_consistent, schedules
 
@@ -145,14 +141,12 @@ def evaluate(
         references=found,
         reasons=reasons,
     )
-    written = write_evaluation(
+    return write_evaluation(
         folder,
         evaluation,
         {c.name: _describe(c, contender_curves[c.name], config) for c in contenders},
         {**provenance, "finished": _now(), "seconds": time.perf_counter() - started},
     )
-    remarks = (*written.remarks, *_score_bsuite(tasks, contenders, config, folder))
-    return dataclasses.replace(written, remarks=remarks)
 
 
 def make_runs(
@@ -332,36 +326,6 @@ def _finished(folder: pathlib.Path, run: Run) -> RunResult:
     if result is None:
         raise OSError(f"The result of {run} has gone from {folder}; start the command again.")
     return result
-
-
-def _score_bsuite(
-    tasks: Sequence[environments.Environment],
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-    folder: pathlib.Path,
-) -> list[str]:
-    """Write `bsuite.csv`, if there are settings of bsuite; return remarks on it."""
-    settings = suite_scores.settings_of([task.name for task in tasks])
-    if not settings:
-        return []
-
-    def read_episodes(contender: str, task: str, seed_index: int) -> list[Episode]:
-        return records.read_episodes(storage.run_path(folder, contender, task, seed_index))
-
-    names = [contender.name for contender in contenders if contender.num_environments == 1]
-    scores, errors = suite_scores.score_contenders(
-        names, settings, range(config.seeds), read_episodes
-    )
-    for error in errors.values():
-        raise error
-    others = [contender.name for contender in contenders if contender.name not in names]
-    without = f"bsuite's scores are of runs in one environment: {', '.join(others)} have none."
-    remarks = [without] if others else []
-    if not scores:
-        return remarks
-    write_atomically(folder / "bsuite.csv", suite_scores.to_csv(scores))
-    file = folder / "bsuite.csv"
-    return [*remarks, f"bsuite's own scores, by experiment and tag, are in {file}."]
 
 
 def _describe(

@@ -10,15 +10,11 @@ others have sections of their own. The report lists missing, damaged and duplica
 
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from absl import flags
 
 from launch.support import commands
 from launch.support.command_flags import define_output_folder, listed_paths
-
-if TYPE_CHECKING:
-    from evaluation.report.discoveries import Discovery
 
 
 def main() -> None:
@@ -37,7 +33,7 @@ def write(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
       ValueError: if there is no workdir, or one cannot be read or has no run.
       OSError: if a file cannot be written.
     """
-    from evaluation.report.discoveries import METRICS
+    from evaluation.report.discoveries import METRICS, read_discovery
     from evaluation.report.html_report import write_report
     from evaluation.report.stored import merge, read_manifest
 
@@ -50,43 +46,16 @@ def write(runs: Sequence[str], output: str, title: str) -> list[pathlib.Path]:
         if not folder.is_dir():
             raise ValueError(f"--runs: {str(folder)!r} is not a folder; expected a workdir.")
         if (folder / METRICS).exists():
-            discoveries.append(_discovery(folder))
+            discoveries.append(read_discovery(folder))
         else:
             evaluations.append(read_manifest(folder))
     merged = merge(evaluations)
     for one in merged:
         if not one.folders:
             names = ", ".join(str(x.folder) for x in one.sources)
-            raise ValueError(
-                f"--runs: {names} has no finished run"
-                f"{' that can be read: ' + one.problems[0] if one.problems else ''}; expected at"
-                " least one."
-            )
+            which = f" that can be read: {one.problems[0]}" if one.problems else ""
+            raise ValueError(f"--runs: {names} has no finished run{which}; expected at least one.")
     return write_report(pathlib.Path(output), merged, discoveries, title)
-
-
-def _discovery(folder: pathlib.Path) -> "Discovery":
-    from disco_common.json_lines import read_object
-    from evaluation.report.discoveries import METRICS, Discovery, read_metrics, read_probes
-
-    found, problems = read_metrics(folder)
-    if not found:
-        raise ValueError(
-            f"--runs: {folder / METRICS} has no report"
-            f"{' that can be read: ' + problems[0].rstrip('.') if problems else ''}; expected at"
-            " least one."
-        )
-    try:
-        config = read_object(folder / "config.json")
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"--runs: {str(folder)!r} has no config that can be read: {str(error).rstrip('.')}."
-        ) from error
-    try:
-        probes = read_probes(folder)
-    except ValueError:  # Which `read_metrics` has named.
-        probes = []
-    return Discovery(folder.name, config, found, problems, probes)
 
 
 def _define_flags() -> None:

@@ -39,14 +39,7 @@ _RENAMED = {
 
 
 class Probe(NamedTuple):
-    """A finished probe.
-
-    Attributes:
-      meta_step: of the rule.
-      score: mean over the tasks.
-      tasks: score on each task, by name.
-      rule: the file of the rule.
-    """
+    """A finished probe: the mean score over the tasks, that on each, and the file of the rule."""
 
     meta_step: int
     score: float
@@ -79,15 +72,31 @@ class Discovery(NamedTuple):
         return budget if isinstance(budget, int) else None
 
 
-def read_probes(folder: pathlib.Path) -> list[Probe]:
-    """Return the finished probes of a discovery, in order.
-
-    Args:
-      folder: its workdir.
+def read_discovery(folder: pathlib.Path) -> Discovery:
+    """Return the discovery in a workdir.
 
     Raises:
-      ValueError: naming the file, if one is damaged.
+      ValueError: naming the file, if there are no metrics or no config that can be read.
+      OSError: if the metrics cannot be read.
     """
+    metrics, problems = read_metrics(folder)
+    if not metrics:
+        which = f" that can be read: {problems[0].rstrip('.')}" if problems else ""
+        raise ValueError(f"{folder / METRICS} has no report{which}; expected at least one.")
+    try:
+        config = read_object(folder / "config.json")
+    except (OSError, ValueError) as error:
+        reason = str(error).rstrip(".")
+        raise ValueError(f"{str(folder)!r} has no config that can be read: {reason}.") from error
+    try:
+        probes = read_probes(folder)
+    except ValueError:  # Which `read_metrics` has named.
+        probes = []
+    return Discovery(folder.name, config, metrics, problems, probes)
+
+
+def read_probes(folder: pathlib.Path) -> list[Probe]:
+    """Return the finished probes in a discovery's workdir, in order; raises as `read_probe`."""
     return [read_probe(file.parent) for file in sorted((folder / PROBES).glob(f"*/{SCORE}"))]
 
 
@@ -97,7 +106,11 @@ def best_probe(probes: Sequence[Probe]) -> Probe | None:
 
 
 def read_probe(folder: pathlib.Path) -> Probe:
-    """Return the probe in a folder of its own; raises as `read_probes`."""
+    """Return the probe in a folder of its own.
+
+    Raises:
+      ValueError: naming the file, if it is damaged.
+    """
     file = folder / SCORE
     found = read_object(file)
     step, score, tasks = (found.get(name) for name in ("meta_step", "score", "tasks"))
@@ -113,9 +126,6 @@ def read_probe(folder: pathlib.Path) -> Probe:
 
 def read_metrics(folder: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the metrics that a discovery has logged so far, and the problems of its file.
-
-    Args:
-      folder: of the discovery.
 
     Returns:
       The metrics (see `meta.run`), a record for each line of the file, with the score of the probe
@@ -137,8 +147,8 @@ def read_metrics(folder: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]
     try:
         scores = {probe.meta_step: probe.score for probe in read_probes(folder)}
     except ValueError as error:
+        scores = {}
         problems.append(str(error))
-        return records, problems
     for record in records:
         if record["meta_step"] in scores:
             record[PROBE] = scores[record["meta_step"]]
@@ -155,9 +165,9 @@ def _with_present_names(record: Mapping[str, Any]) -> dict[str, Any]:
 def _is_whole(record: Mapping[str, Any]) -> bool:
     """Return whether a record has all that is shown of it (`_EXPECTED`)."""
     agents = record.get("agents")
-    columns = [agents.get(name) for name in _BY_AGENT] if isinstance(agents, dict) else []
+    columns = [agents.get(name) for name in _BY_AGENT] if isinstance(agents, dict) else [None]
     lists = [x for x in columns if isinstance(x, list)]
-    if len(lists) < len(_BY_AGENT) or len({len(x) for x in lists}) != 1:
+    if len(lists) < len(columns) or len({len(x) for x in lists}) != 1:
         return False
     numbers = [x for name, x in record.items() if name != "agents"]
     return (

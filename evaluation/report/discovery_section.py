@@ -19,11 +19,9 @@ from evaluation.report.discoveries import PANELS, PROBE, Discovery, Probe, best_
 from evaluation.report.drawing import (
     COLOURS,
     RULE_COLOURS,
-    Drawing,
     add_legend,
+    drawn,
     format_axes,
-    mark,
-    plot_style,
     with_thousands,
 )
 from evaluation.report.page import Row, Section
@@ -53,19 +51,13 @@ class DiscoverySection(Section):
 
     @property
     def heading(self) -> str:
-        """The section's heading."""
         return f"Discovery: {self.name}"
 
 
 def discovery_section(
     discovery: Discovery, evaluations: Sequence[MergedEvaluation] = ()
 ) -> DiscoverySection:
-    """Return the section of a discovery.
-
-    Args:
-      discovery: on disk.
-      evaluations: in the same report.
-    """
+    """Return the section of a discovery beside evaluations in the same report."""
     found, baselines = discovery.probes, probe_baselines(discovery, evaluations)
     command = ""
     if found and not baselines:
@@ -95,57 +87,44 @@ def probe_baselines(
 ) -> dict[str, float]:
     """Return the scores of contenders on a discovery's probe tasks, on the probes' scale.
 
-    Args:
-      discovery: with probes or without.
-      evaluations: some.
-
-    Returns:
-      By contender, the mean over the tasks (`references.by_references`); empty without probes,
-      or if no evaluation fits. Contenders without a run on some task are left out.
+    They are by contender the mean over the tasks (`references.by_references`), of evaluations that
+    have the tasks, their references and the budget; empty without probes, or if none fits.
+    Contenders without a run on some task are left out.
     """
     found: dict[str, float] = {}
-    tasks = list(discovery.probes[0].tasks) if discovery.probes else []
-    for merged in evaluations:
-        if not tasks or not _fits(merged, tasks, discovery.probe_budget):
+    tasks, budget = (list(x.tasks) for x in discovery.probes[:1]), discovery.probe_budget
+    for probed, merged in itertools.product(tasks, evaluations):
+        per_update = merged.config.agent.steps_per_update
+        if budget is None or merged.config.num_steps != budget // per_update * per_update:
             continue
-        places = [merged.tasks.index(task) for task in tasks]
-        known = [merged.references[task] for task in tasks]
-        for name, curves in merged.contender_curves.items():
-            scores = curves.window.mean_return[places]
+        if not set(probed) <= set(merged.tasks) & set(merged.references):
+            continue
+        places = [merged.tasks.index(task) for task in probed]
+        known = [merged.references[task] for task in probed]
+        for name, all_scores in merged.scores.items():
+            scores = all_scores[places]
             if name != RANDOM and np.isfinite(scores).any(axis=1).all():
                 found.setdefault(name, float(np.mean(by_references(scores, known))))
     return found
-
-
-def _fits(merged: MergedEvaluation, tasks: Sequence[str], budget: int | None) -> bool:
-    """Return whether an evaluation has the tasks with their references, and the budget."""
-    per_update = merged.config.agent.steps_per_update
-    return (
-        budget is not None
-        and merged.config.num_steps == budget // per_update * per_update
-        and set(tasks) <= set(merged.tasks) & set(merged.references)
-    )
 
 
 def _probe_rows(found: Sequence[Probe], baselines: Mapping[str, float]) -> list[Row]:
     """Return the scores of the newest and the best probe, and of others, the best first."""
     if not found:
         return []
-    best, newest = best_probe(found), found[-1]
+    newest, best = found[-1], best_probe(found) or found[-1]
     scores = {f"fresh agents, meta-step {newest.meta_step:,} (newest)": newest.score}
-    if best is not None and best.meta_step != newest.meta_step:
+    if best.meta_step != newest.meta_step:
         scores[f"fresh agents, meta-step {best.meta_step:,} (best)"] = best.score
     ranked = sorted((scores | dict(baselines)).items(), key=lambda pair: -pair[1])
-    number = len(newest.tasks)
-    return [
-        {"agents that learn by": name, f"mean score on {number} tasks": f"{score:.2f}"}
-        for name, score in ranked
-    ]
+    column = f"mean score on {len(newest.tasks)} tasks"
+    return [{"agents that learn by": name, column: f"{score:.2f}"} for name, score in ranked]
 
 
+@drawn
 def discovery_curves(
     metrics: Sequence[Mapping[str, Any]], baselines: Mapping[str, float] | None = None
-) -> Drawing:
+) -> Figure:
     """Return a plot of a discovery's metrics by meta-step, as means over the population.
 
     Probes have the first panel. That of the meta-return has a band from the lower to the upper
@@ -157,36 +136,29 @@ def discovery_curves(
     """
     probes = {x["meta_step"]: x[PROBE] for x in metrics if PROBE in x}
     steps = [record["meta_step"] for record in metrics]
-    by_agent = [record["agents"]["validation_reward"] for record in metrics]
-    finite = [[x for x in returns if x is not None] or [np.nan] for returns in by_agent]
-    with plot_style():
-        figure = Figure(figsize=(8.0, 9.0 if probes else 7.0), layout="constrained")
-        by_name = figure.subplot_mosaic("ee;" * bool(probes) + "ab;cd;ff", sharex=True)
-        panels = [by_name[name] for name in "abcd"]
-        for panel, (name, title) in zip(panels, PANELS.items(), strict=True):
-            values = [np.nan if record[name] is None else record[name] for record in metrics]
-            marker = "." if len(steps) == 1 else None
-            panel.plot(steps, values, color=RULE_COLOURS[0], linewidth=1.3, marker=marker)
-            panel.set_title(title)
-            format_axes(panel)
-        low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
-        panels[0].fill_between(steps, low, high, color=RULE_COLOURS[0], alpha=0.18, linewidth=0)
-        if probes:
-            _draw_probes(by_name["e"], probes, baselines or {})
-        _draw_ages(by_name["f"], steps, [x["agents"]["steps_since_reset"] for x in metrics])
-        figure.suptitle("Discovery: mean over the agents; band: their middle half")
-        return Drawing.of(figure)
-
-
-def _draw_ages(panel: Axes, steps: Sequence[int], by_agent: Sequence[Sequence[int]]) -> None:
-    """Draw each agent's environment steps since its start, and their mean, by meta-step."""
-    ages, marker = np.array(by_agent), "." if len(steps) == 1 else None
-    panel.plot(steps, ages, color=COLOURS[0], linewidth=0.6, alpha=0.25, marker=marker)
-    panel.plot(steps, ages.mean(axis=1), color=RULE_COLOURS[0], linewidth=1.3, marker=marker)
+    style: Any = {"color": RULE_COLOURS[0], "marker": "." if len(steps) == 1 else None}
+    figure = Figure(figsize=(8.0, 9.0 if probes else 7.0))
+    by_name = figure.subplot_mosaic("ee;" * bool(probes) + "ab;cd;ff", sharex=True)
+    for place, (name, title) in zip("abcd", PANELS.items(), strict=True):
+        values = [np.nan if record[name] is None else record[name] for record in metrics]
+        by_name[place].plot(steps, values, linewidth=1.3, **style)
+        by_name[place].set_title(title)
+    returns = [record["agents"]["validation_reward"] for record in metrics]
+    finite = [[x for x in one if x is not None] or [np.nan] for one in returns]
+    low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
+    by_name["a"].fill_between(steps, low, high, color=RULE_COLOURS[0], alpha=0.18, linewidth=0)
+    if probes:
+        _draw_probes(by_name["e"], probes, baselines or {})
+    ages, panel = np.array([x["agents"]["steps_since_reset"] for x in metrics]), by_name["f"]
+    panel.plot(steps, ages, linewidth=0.6, alpha=0.25, **style | {"color": COLOURS[0]})
+    panel.plot(steps, ages.mean(axis=1), linewidth=1.3, **style)
     panel.set_title("environment steps since the agents' start (mean, and each agent)")
     panel.set_xlabel("meta-steps")
-    format_axes(panel)
+    for one in by_name.values():
+        format_axes(one)
     panel.yaxis.set_major_formatter(with_thousands())
+    figure.suptitle("Discovery: mean over the agents; band: their middle half")
+    return figure
 
 
 def _draw_probes(panel: Axes, probes: Mapping[int, float], baselines: Mapping[str, float]) -> None:
@@ -200,38 +172,34 @@ def _draw_probes(panel: Axes, probes: Mapping[int, float], baselines: Mapping[st
         panel.annotate(printable(name), place[0], xycoords=place[1], color=colour, va="center")
     panel.set_title(_PROBE_PANEL)
     panel.xaxis.set_tick_params(labelbottom=True)
-    format_axes(panel)
 
 
-def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Drawing:
+@drawn
+def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """Return a plot of the population's mean reward by meta-step, a line per sweep point.
 
     Args:
       points: the metrics (see `discovery_curves`) of each point's discovery, by name. More than 20
         records are reduced to 20 means over neighbouring ones.
     """
-    colours = (*COLOURS, *RULE_COLOURS)
-    styles = ("-", "--", ":", "-.")
-    with plot_style():
-        figure = Figure(figsize=(8.0, 4.5), layout="constrained")
-        panel, drawn = figure.subplots(), []
-        for i, metrics in enumerate(points.values()):
-            known = [x for x in metrics if x["validation_reward"] is not None]
-            parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
-            rewards = [x["validation_reward"] for x in known]
-            drawn += panel.plot(
-                [known[part[-1]]["meta_step"] for part in parts if part.size],
-                [np.mean([rewards[k] for k in part]) for part in parts if part.size],
-                color=colours[i % len(colours)],
-                linestyle=styles[i // len(colours) % len(styles)],
-                linewidth=1.3,
-                marker="." if len(parts) == 1 else None,
-            )
-        format_axes(panel)
-        panel.set_xlabel("meta-steps")
-        panel.set_ylabel(PANELS["validation_reward"])
-        panel.set_title("Discoveries: mean over the agents")
-        for line, name in zip(drawn, points, strict=True):
-            mark(line, name)
-        add_legend(figure, drawn, list(points))
-        return Drawing.of(figure)
+    colours, styles = (*COLOURS, *RULE_COLOURS), ("-", "--", ":", "-.")
+    figure = Figure(figsize=(8.0, 4.5))
+    panel, lines = figure.subplots(), []
+    for i, metrics in enumerate(points.values()):
+        known = [x for x in metrics if x["validation_reward"] is not None]
+        parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+        rewards = [x["validation_reward"] for x in known]
+        lines += panel.plot(
+            [known[part[-1]]["meta_step"] for part in parts if part.size],
+            [np.mean([rewards[k] for k in part]) for part in parts if part.size],
+            color=colours[i % len(colours)],
+            linestyle=styles[i // len(colours) % len(styles)],
+            linewidth=1.3,
+            marker="." if len(parts) == 1 else None,
+        )
+    format_axes(panel)
+    panel.set_xlabel("meta-steps")
+    panel.set_ylabel(PANELS["validation_reward"])
+    panel.set_title("Discoveries: mean over the agents")
+    add_legend(figure, lines, list(points))
+    return figure

@@ -2,23 +2,19 @@
 
 A figure is drawn once. A page shows its SVG, in the ink of the reader's scheme; PNG and SVG files
 of it are for slides and papers. Names of rules, tasks and settings are drawn literally, never as
-mathematical text. In an SVG, a line or a label whose contender is known has a title, which browsers
-show, and a class by which a page dims the others.
+mathematical text.
 """
 
+import functools
 import hashlib
-import html
 import io
 import itertools
 import math
 import pathlib
 import re
-import urllib.parse
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, ParamSpec
 
-import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, Shaped
 from markupsafe import Markup
@@ -52,12 +48,13 @@ _STYLE: Any = {
     "grid.linewidth": 0.6,
     "legend.frameon": False,
     "text.parse_math": False,  # Names may have dollar signs.
+    "figure.constrained_layout.use": True,
+    # Equal figures are equal files, and letters are shapes, which look alike everywhere.
+    "svg.hashsalt": "disco",
+    "svg.fonttype": "path",
 }
-# Equal figures are equal files, and letters are shapes, which look alike everywhere.
-_SVG: Any = {"svg.hashsalt": "disco", "svg.fonttype": "path"}
 _NO_METADATA: Any = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _ONLY_IN_FILES = re.compile("<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
-_MARKED = re.compile('<g id="([a-z]+) ([0-9a-f]{8}) ([^"]*)">')  # See `mark`.
 
 # Okabe and Ito's colours, safe for colour-blind readers; some more so that all baselines differ,
 # legible on white and on black. Discovered rules have the warm ones.
@@ -68,37 +65,14 @@ COLOURS = (
 )
 _RANDOM_COLOUR = "#888888"
 _LONGEST_NAME = 40  # Characters of a row's name; a longer one would leave no room for the plot.
-
-
-def plot_style() -> AbstractContextManager[None]:
-    """Return a context in which figures have the project's style.
-
-    It begins at Matplotlib's defaults, since other packages change the style of the process when
-    they are imported (bsuite's plots do).
-    """
-    return style.context(["default", _STYLE])
+_P = ParamSpec("_P")
 
 
 class Drawing(NamedTuple):
-    """A figure, drawn.
-
-    Attributes:
-      png: a PNG file.
-      svg: an SVG file.
-    """
+    """A figure as a PNG file and as an SVG file."""
 
     png: bytes
     svg: bytes
-
-    @classmethod
-    def of(cls, figure: Figure) -> "Drawing":
-        """Draw a figure."""
-        FigureCanvasAgg(figure)
-        with mpl.rc_context(_SVG):
-            png, svg = io.BytesIO(), io.BytesIO()
-            figure.savefig(png, format="png", dpi=130)
-            figure.savefig(svg, format="svg", metadata=_NO_METADATA)
-        return cls(png.getvalue(), _MARKED.sub(_titled, svg.getvalue().decode()).encode())
 
     @property
     def html(self) -> Markup:
@@ -107,13 +81,7 @@ class Drawing(NamedTuple):
         found = _ONLY_IN_FILES.sub("", found[found.index("<svg") :])
         found = found.replace("#000000", "currentColor").replace("fill: #ffffff", "fill: none")
         own = hashlib.sha256(self.svg).hexdigest()[:12]  # No other figure has these names.
-        found = re.sub(' id="|href="#|url\\(#', lambda name: f"{name[0]}{own}-", found)
-
-        def size(points: re.Match[str]) -> str:
-            width = round(float(points[1]) * 4 / 3)  # Pixels.
-            return f'style="width: {width}px; min-width: {0.75 * width:.0f}px"'
-
-        return Markup(re.sub('width="([0-9.]+)pt" height="[0-9.]+pt"', size, found, count=1))
+        return Markup(re.sub(' id="|href="#|url\\(#', lambda name: f"{name[0]}{own}-", found))
 
     def files(self, stem: str) -> dict[str, bytes]:
         """Return the contents by file name, whose stem is given."""
@@ -131,23 +99,23 @@ class Drawing(NamedTuple):
         return [folder / name for name in files]
 
 
-def mark(artist: Artist, name: str, title: str = "", kind: str = "series") -> None:
-    """Say whose an artist is, which the SVG shows on pointing at it.
+def drawn(make: Callable[_P, Figure]) -> Callable[_P, Drawing]:
+    """Have a function that returns a figure draw it in the project's style.
 
-    Args:
-      artist: to mark.
-      name: of a contender; a page shows all that has one name together.
-      title: what is shown; the name by default.
-      kind: "band" for what does not react itself, else "series".
+    The style begins at Matplotlib's defaults, since other packages change the style of the process
+    when they are imported (bsuite's plots do).
     """
-    key = hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:8]
-    artist.set_gid(f"{kind} {key} {urllib.parse.quote(printable(title or name))}")
 
+    @functools.wraps(make)
+    def draw(*args: _P.args, **options: _P.kwargs) -> Drawing:
+        with style.context(["default", _STYLE]):
+            figure, png, svg = make(*args, **options), io.BytesIO(), io.BytesIO()
+            FigureCanvasAgg(figure)
+            figure.savefig(png, format="png", dpi=130)
+            figure.savefig(svg, format="svg", metadata=_NO_METADATA)
+        return Drawing(png.getvalue(), svg.getvalue())
 
-def _titled(marked: re.Match[str]) -> str:
-    kind, key, title = marked.groups()
-    shown = html.escape(urllib.parse.unquote(title))
-    return f'<g class="{kind} series-{key}"><title>{shown}</title>'
+    return draw
 
 
 def draw_curve(
@@ -169,56 +137,36 @@ def draw_curve(
         marker="." if len(steps) == 1 else None,
         zorder=3 if is_discovered else 2,
     )
-    mark(line, contender.name)
-    band = panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-    mark(band, contender.name, kind="band")
+    panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
     return line
 
 
-def draw_interval(panel: Axes, row: int, name: str, estimate: Estimate, colour: str) -> None:
+def draw_interval(panel: Axes, row: int, estimate: Estimate, colour: str) -> None:
     """Draw a value with its intervals: the thick one is over seeds, the thin one over tasks."""
     ends = [([estimate.low, estimate.high], 3.0), (estimate[3:], 1.0), ([estimate.value], 0.0)]
     for x, width in ends:
         marker = "" if width else "o"
-        (drawn,) = panel.plot(
-            x, [row] * len(x), color=colour, linewidth=width, marker=marker, markersize=4
-        )
-        mark(drawn, name, f"{name}: {estimate.text(3)}")
+        rows = [row] * len(x)
+        panel.plot(x, rows, color=colour, linewidth=width, marker=marker, markersize=4)
 
 
-def name_rows(panel: Axes, names: Sequence[str], of: Sequence[str] = ()) -> None:
-    """Write names at the rows 0, 1, …, from the bottom to the top.
-
-    Args:
-      panel: with these rows.
-      names: to write, as `short_name` returns them.
-      of: the contenders that the rows are of; by default the names.
-    """
+def name_rows(panel: Axes, names: Sequence[str]) -> None:
+    """Write names at the rows 0, 1, …, from the bottom to the top."""
     panel.set_yticks(range(len(names)), names)
     panel.set_ylim(-0.6, len(names) - 0.4)
-    for label, name, own in zip(panel.get_yticklabels(), names, of or names, strict=True):
-        mark(label, own, name)
 
 
 def add_legend(figure: Figure, lines: Sequence[Artist], names: Sequence[str]) -> None:
     """Add a legend below all panels, with as many columns as fit the width.
 
-    Args:
-      figure: to add it to.
-      lines: entries.
-      names: labels of the entries. They are not set as the lines' own labels, because Matplotlib
-        omits labels that start with an underscore.
+    The names are not the lines' own labels: Matplotlib omits labels that start with an underscore.
     """
     labels = [printable(name) for name in names]
     room = max(1, int(figure.get_figwidth() / (0.4 + 0.055 * max(map(len, labels)))))
     rows = math.ceil(len(labels) / room)
     columns = math.ceil(len(labels) / rows)  # Rows of similar length.
     figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
-    legend = figure.legend(lines, labels, loc="outside lower center", ncols=columns)
-    for artists in (legend.legend_handles, legend.get_texts()):
-        for artist, name in zip(artists, names, strict=True):
-            if artist is not None:
-                mark(artist, name)
+    figure.legend(lines, labels, loc="outside lower center", ncols=columns)
 
 
 def with_thousands() -> FuncFormatter:
@@ -244,19 +192,15 @@ def use_logarithms(panel: Axes, axes: str) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def styled(
-    contenders: Sequence[Contender], found: Mapping[str, Any]
-) -> list[tuple[Contender, str]]:
-    """Return each contender in `found`, and its colour."""
-    shown = [x for x in contenders if x.name in found]
-    return list(zip(shown, colours_of(shown), strict=True))
+def styled(contenders: Sequence[Contender], found: Collection[str]) -> list[tuple[Contender, str]]:
+    """Return each contender in `found`, and its colour.
 
-
-def colours_of(contenders: Sequence[Contender]) -> list[str]:
-    """Return a colour for each: warm for discovered rules, grey for random, cold for the others."""
+    It is warm for discovered rules, grey for the random policy, cold for the others.
+    """
     rules, baselines = itertools.cycle(RULE_COLOURS), itertools.cycle(COLOURS)
-    by_kind = {DISCOVERED: rules, RANDOM: itertools.cycle((_RANDOM_COLOUR,))}
-    return [next(by_kind.get(contender.kind, baselines)) for contender in contenders]
+    by_kind = {DISCOVERED: rules, RANDOM: itertools.repeat(_RANDOM_COLOUR)}
+    shown = [x for x in contenders if x.name in found]
+    return [(x, next(by_kind.get(x.kind, baselines))) for x in shown]
 
 
 def short_name(name: str) -> str:

@@ -2,12 +2,10 @@
 
 results.json        the main result, and every number: curves and scores of each run, settings,
                     provenance
-scores.csv, episode_means.csv, curves.csv, aggregates.csv, comparisons.csv, published.csv
-                    the same as tables, as far as there are any
-curves.png          learning curves, one panel per task
-aggregate.png       the mean normalised score along the budget; not with one seed
-
-Each plot is also an SVG file.
+scores.csv, episode_means.csv, curves.csv, aggregates.csv, comparisons.csv, published.csv,
+bsuite.csv          the same as tables, as far as there are any
+curves.png, .svg    learning curves, one panel per task
+aggregate.png, .svg the mean normalised score along the budget; not with one seed
 
 The tables are long and tidy, one fact a row, only numbers in number columns; unknown numbers are
 empty. `templates/files.html` describes the columns; those of `launch.report` have the column
@@ -30,27 +28,25 @@ import pandas as pd
 
 from disco_common import json_lines
 from disco_common.files import write_atomically
-from evaluation.published import METRICS, RETURN, published_scores
+from evaluation.published import published_scores
 from evaluation.report import plots
 from evaluation.report.main_result import MainResult, main_result
+from evaluation.report.paper_tables import on_scales, published_rows, rounded
 from evaluation.report.tables import ScoreTable, remarks, score_table
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation
 from evaluation.scoring.over_tasks import Estimate
+from evaluation.scoring.suite_scores import BsuiteScores, score_bsuite
+from evaluation.storage import run_path
 
 Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class WrittenEvaluation:
-    """A finished evaluation, its files, and remarks for the user.
+    """A finished evaluation, its main result, the scores of all contenders, and its files.
 
-    Attributes:
-      evaluation: its runs.
-      result: the main result.
-      table: scores of all contenders.
-      remarks: sentences on what the table leaves out.
-      files: that were written.
+    The remarks say what the table leaves out.
     """
 
     evaluation: Evaluation
@@ -69,46 +65,52 @@ def write_evaluation(
     """Write all files.
 
     Args:
-      folder: to write to.
+      folder: to write to; it has the runs, too.
       evaluation: its runs.
       descriptions: of each contender, by name; JSON values.
       provenance: of the results; JSON values.
 
     Raises:
       OSError: if a file cannot be written.
+      ValueError: if episodes that bsuite would score are damaged.
     """
     shown, result = evaluation.ordered, main_result(evaluation)
+    bsuite, errors = score_bsuite(
+        evaluation, lambda x, task, seed: run_path(folder, x, task, seed - evaluation.config.seed)
+    )
+    results = _to_json(evaluation, result, descriptions, provenance)
     files: dict[str, str | bytes] = {
-        "results.json": json_lines.dumps(
-            _to_json(evaluation, result, descriptions, provenance), indent=1
-        ),
-        **csv_files({"": evaluation}),
+        "results.json": json_lines.dumps(results, indent=1),
+        **csv_files({"": evaluation}, {"": bsuite}),
         **plots.learning_curves(evaluation, shown).files("curves"),
     }
     if evaluation.by_references is not None and evaluation.config.seeds > 1:
-        drawn = plots.mean_curves(evaluation.by_references, shown)
-        files |= drawn.files("aggregate")
+        files |= plots.mean_curves(evaluation.by_references, shown).files("aggregate")
     for name, content in files.items():
         write_atomically(folder / name, content)
+    for error in errors.values():
+        raise error
     return WrittenEvaluation(
         evaluation=evaluation,
         result=result,
         table=score_table(evaluation, shown),
-        remarks=(
-            *_remark_on_papers(sum(len(published_scores(task)) for task in evaluation.tasks)),
-            *remarks(evaluation),
-        ),
+        remarks=(*_remarks(evaluation, "bsuite.csv" in files), *remarks(evaluation)),
         files=tuple(folder / name for name in files),
     )
 
 
-def _remark_on_papers(number: int) -> list[str]:
-    if not number:
-        return []
-    return [
-        f"{number} scores that papers report on these tasks are in published.csv, with their"
-        " budgets and protocols, which differ from ours and from one another."
-    ]
+def _remarks(evaluation: Evaluation, has_bsuite: bool) -> Iterator[str]:
+    """Yield sentences on the scores of papers and on bsuite's."""
+    if number := sum(len(published_scores(task)) for task in evaluation.tasks):
+        yield (
+            f"{number} scores that papers report on these tasks are in published.csv, with their"
+            " budgets and protocols, which differ from ours and from one another."
+        )
+    others = [x.name for x in evaluation.contenders if x.num_environments != 1]
+    if others and any(task.startswith("bsuite/") for task in evaluation.tasks):
+        yield f"bsuite's scores are of runs in one environment: {', '.join(others)} have none."
+    if has_bsuite:
+        yield "bsuite's own scores, by experiment and tag, are in bsuite.csv."
 
 
 def _to_json(
@@ -126,17 +128,32 @@ def _to_json(
     runs in host environments is 0.
     """
     config, compared = evaluation.config, evaluation.by_references
-    curve_steps, curves = [], {}
+    settings = dataclasses.asdict(config)
+    origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
+    if "config.agent.learning_rate" not in origins:
+        settings["agent"]["learning_rate"] = None
+    curve_steps, curves, estimates = [], {}, {}
+    improvement, differences = [], []
     if compared is not None:
         curve_steps, curves = compared.curves(statistics.mean_over_tasks)
-    aggregates = {} if compared is None else compared.aggregates
+        estimates = {
+            name: {label: x._asdict() for label, x in own.items()}
+            for name, own in compared.aggregates.items()
+        }
+        improvement, differences = (
+            [
+                {"rule": rule, "baseline": baseline, **found[rule, baseline]._asdict()}
+                for rule, baseline in evaluation.rules_and_baselines
+            ]
+            for found in (compared.improvement, compared.differences)
+        )
     contenders = {}
     for name, description in descriptions.items():
         ends = zip(("mean", "low", "high"), curves.get(name, ()), strict=bool(curves))
         steps = evaluation.contender_curves[name].updates * config.agent.steps_per_update
         contenders[name] = {
             **description,
-            "normalized_score": _by_label(aggregates, name),
+            "normalized_score": estimates.get(name, {}),
             "tasks_above_random": evaluation.above_random.get(name),
             "normalized_curve": dict(ends) if curves else None,
             "curve_environment_steps": steps,
@@ -147,7 +164,7 @@ def _to_json(
         "score": config.score_definition,
         "normalized_score": "(score - random policy's) / (reference - random policy's), both of"
         " which are constants (references)",
-        "config": _settings(evaluation, descriptions),
+        "config": settings,
         "seeds": config.all_seeds,
         "environment_steps_per_run": config.num_steps,
         "provenance": provenance,
@@ -155,39 +172,15 @@ def _to_json(
         "best_baseline_score": dict(zip(evaluation.tasks, evaluation.best_baseline, strict=True)),
         "references": {name: dataclasses.asdict(x) for name, x in evaluation.references.items()},
         "discoveries": {
-            several: {"rules": names, "normalized_score": _by_label(aggregates, several)}
+            several: {"rules": names, "normalized_score": estimates.get(several, {})}
             for several, names in evaluation.discoveries.items()
         },
         "left_out_of_means": evaluation.left_out,
-        "probability_of_improvement": _pairs(evaluation, "improvement"),
-        "differences_of_mean_normalized_score": _pairs(evaluation, "differences"),
+        "probability_of_improvement": improvement,
+        "differences_of_mean_normalized_score": differences,
         "normalized_curve_environment_steps": list(map(int, curve_steps)),
         "contenders": contenders,
     }
-
-
-def _settings(evaluation: Evaluation, descriptions: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the settings, without the learning rates by which nobody learned."""
-    settings = dataclasses.asdict(evaluation.config)
-    origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
-    if "config.agent.learning_rate" not in origins:
-        settings["agent"]["learning_rate"] = None
-    return settings
-
-
-def _pairs(evaluation: Evaluation, statistic: str) -> list[dict[str, Any]]:
-    """Return a statistic of each pair of a rule and a baseline, a property of the comparison."""
-    if (compared := evaluation.by_references) is None:
-        return []
-    found = getattr(compared, statistic)
-    return [
-        {"rule": rule, "baseline": baseline, **found[rule, baseline]._asdict()}
-        for rule, baseline in evaluation.rules_and_baselines
-    ]
-
-
-def _by_label(aggregates: Mapping[str, Mapping[str, Estimate]], name: str) -> dict[str, Any]:
-    return {label: x._asdict() for label, x in aggregates.get(name, {}).items()}
 
 
 def _tasks_to_json(evaluation: Evaluation, name: str) -> dict[str, Any]:
@@ -207,29 +200,31 @@ def _tasks_to_json(evaluation: Evaluation, name: str) -> dict[str, Any]:
     }
 
 
-def csv_files(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
+def csv_files(
+    evaluations: Mapping[str, Evaluation],
+    bsuite: Mapping[str, Mapping[str, Sequence[BsuiteScores]]],
+) -> dict[str, str]:
     """Return the contents of each table that has rows, by file name.
 
     Args:
       evaluations: by name; the column `evaluation` is left out if the only one has an empty name.
+      bsuite: by evaluation and contender, the scores of its seeds.
     """
-    makers = {
-        "scores.csv": _scores,
-        "episode_means.csv": _episode_means,
-        "curves.csv": _curves,
-        "aggregates.csv": _aggregates,
-        "comparisons.csv": _comparisons,
-        "published.csv": published_rows,
-    }
-    files = {}
-    for file, make in makers.items():
-        rows: list[Row] = []
-        for name, one in evaluations.items():
-            own = {"evaluation": name} if name else {}
-            rows += [own | row for row in make(one)]
-        if rows:
-            files[file] = to_csv(rows)
-    return files
+    found: dict[str, list[Row]] = {}
+    for name, one in evaluations.items():
+        rows_by_file = {
+            "scores.csv": _scores(one),
+            "episode_means.csv": _episode_means(one),
+            "curves.csv": _curves(one),
+            "aggregates.csv": _aggregates(one),
+            "comparisons.csv": _comparisons(one),
+            "published.csv": published_rows(one),
+            "bsuite.csv": _bsuite(bsuite[name]),
+        }
+        own = {"evaluation": name} if name else {}
+        for file, rows in rows_by_file.items():
+            found.setdefault(file, []).extend(own | row for row in rows)
+    return {file: to_csv(rows) for file, rows in found.items() if rows}
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -240,34 +235,26 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _scores(one: Evaluation) -> Iterator[Row]:
     steps = one.config.num_steps
-    for run, i, score in _by_run(one, one.scores):
-        for scale, value in _on_scales(one, score, i):
-            yield {**run, "environment_steps": steps, "scale": scale, "score": _number(value)}
+    for contender, scores in one.scores.items():
+        for run, i, score in _by_run(one, contender, scores):
+            for scale, value in on_scales(one, score, i).items():
+                yield {**run, "environment_steps": steps, "scale": scale, "score": rounded(value)}
 
 
-def _by_run(one: Evaluation, values: Mapping[str, np.ndarray]) -> Iterator[tuple[Row, int, float]]:
+def _by_run(
+    one: Evaluation, contender: str, values: np.ndarray
+) -> Iterator[tuple[Row, int, float]]:
     """Yield the run, its task's index and the value of each number of `[tasks, seeds]`."""
-    for contender, by_task in values.items():
-        for (i, task), (j, seed) in itertools.product(enumerate(one.tasks), enumerate(one.seeds)):
-            run = {"task": task, "contender": contender, "seed": seed}
-            yield run, i, float(by_task[i, j])
-
-
-def _on_scales(one: Evaluation, score: float, task: int) -> Iterator[tuple[str, float]]:
-    """Yield the name of each scale that a task has, and a return on it; nothing for no return."""
-    if math.isfinite(score):
-        yield RETURN, score
-        for scale in one.scales:
-            if scale.counted[task]:
-                yield scale.name, scale.normalize_one(score, task)
+    for (i, task), (j, seed) in itertools.product(enumerate(one.tasks), enumerate(one.seeds)):
+        yield {"task": task, "contender": contender, "seed": seed}, i, float(values[i, j])
 
 
 def _episode_means(one: Evaluation) -> Iterator[Row]:
     for contender, curves in one.contender_curves.items():
         for name, values in curves.results.items():
-            for run, _, value in _by_run(one, {contender: values}):
+            for run, _, value in _by_run(one, contender, values):
                 if math.isfinite(value):
-                    yield {**run, "result": name, "mean": _number(value)}
+                    yield {**run, "result": name, "mean": rounded(value)}
 
 
 def _curves(one: Evaluation) -> Iterator[Row]:
@@ -281,7 +268,7 @@ def _curves(one: Evaluation) -> Iterator[Row]:
                 "seed": one.seeds[j],
                 "environment_steps": int(steps[point]),
                 "episodes": int(counts[i, j, point]),
-                "mean_return": _number(float(means[i, j, point])),
+                "mean_return": rounded(float(means[i, j, point])),
             }
 
 
@@ -308,36 +295,22 @@ def _estimated(comparison: Comparison, who: Mapping[str, str], estimate: Estimat
         "scale": comparison.scale.name,
         "tasks": int(comparison.scale.counted.sum()),
         **who,
-        **{part: _number(x) for part, x in estimate._asdict().items()},
+        **{part: rounded(x) for part, x in estimate._asdict().items()},
         "confidence": comparison.config.confidence,
     }
 
 
-def published_rows(one: Evaluation) -> Iterator[Row]:
-    """Yield the rows of `published.csv`."""
-    for (i, task), metric in itertools.product(enumerate(one.tasks), METRICS):
-        for score in published_scores(task, metric):
-            on_scales = [(metric, score.score)]
-            if metric == RETURN:
-                on_scales = [*_on_scales(one, score.score, i)]
-            for scale, value in on_scales:
+def _bsuite(scores: Mapping[str, Sequence[BsuiteScores]]) -> Iterator[Row]:
+    for contender, seeds in scores.items():
+        for kind, field in (("experiment", "experiments"), ("tag", "tags")):
+            for name in getattr(seeds[0], field):
+                values = np.array([getattr(one, field)[name] for one in seeds])
                 yield {
-                    "task": task,
-                    "agent": score.agent,
-                    "metric": metric,
-                    "scale": scale,
-                    "score": _number(value),
-                    "plus_minus": score.plus_minus if scale == metric else None,
-                    "runs": len(score.runs) or None,
-                    "budget": score.budget,
-                    "budget_unit": score.budget_unit if score.budget is not None else "",
-                    "scored_on": score.scored_on,
-                    "measured_on": score.task,
-                    "source": score.source,
-                    "note": score.note,
+                    "contender": contender,
+                    "of": kind,
+                    "name": name,
+                    "score": rounded(float(statistics.mean(values))),
+                    "standard error": rounded(float(statistics.standard_error(values))),
+                    "seeds": len(seeds),
+                    "unfinished": sum(name in one.unfinished for one in seeds),
                 }
-
-
-def _number(value: float) -> float | None:
-    """Return a number with six significant digits; None if it is not finite."""
-    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -9,7 +9,7 @@ that is not above the random policy leads nothing.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -19,8 +19,10 @@ from evaluation.contenders import RANDOM
 from evaluation.report.tables import interval_legend, number_of
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Evaluation
-from evaluation.scoring.references import Scale
 from evaluation.scoring.statistics import AGGREGATES, Estimate
+
+Parts = Sequence[Float[np.ndarray, "tasks _"]]
+"""The scores of a contender's runs; of several discoveries, which count as one, those of each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,56 +42,17 @@ class MainResult:
     is_ahead: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
-class _Entrant:
-    """A contender, or several discoveries as one.
-
-    Attributes:
-      name: of the contender, or the description of the discoveries.
-      parts: the scores of its rules' runs, `[tasks, runs]` each; of a contender one.
-    """
-
-    name: str
-    parts: tuple[Float[np.ndarray, "tasks _"], ...]
-
-    @property
-    def runs(self) -> Float[np.ndarray, "tasks _"]:
-        """All runs."""
-        return np.concatenate(self.parts, axis=1)
-
-    @property
-    def scored(self) -> Bool[np.ndarray, "tasks"]:
-        """Whether it has a score on each task."""
-        return np.asarray(np.isfinite(self.runs).any(axis=1), bool)
-
-    def aggregate(self, label: str, config: EvaluationConfig) -> Estimate:
-        """Return an aggregate of its runs (`statistics.AGGREGATES`)."""
-        return statistics.estimate(AGGREGATES[label], self.parts, **config.bootstrap)
-
-    def beside(self, other: "_Entrant", label: str, config: EvaluationConfig) -> Estimate:
-        """Return the difference of an aggregate; without a label, the probability of being better.
-
-        They are of the tasks on which both have scores.
-        """
-        if len(other.parts) > len(self.parts):  # Whose rules are resampled: they are more.
-            return other.beside(self, label, config).mirrored(0.0 if label else 1.0)
-
-        def difference(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-            return np.asarray(AGGREGATES[label](scores) - AGGREGATES[label](others))
-
-        both = self.scored & other.scored
-        parts, others = [x[both] for x in self.parts], other.runs[both]
-        statistic = difference if label else statistics.probability_of_improvement
-        return statistics.estimate(statistic, parts, others, **config.bootstrap)
-
-
 def main_result(evaluation: Evaluation) -> MainResult:
     """Return the main result of an evaluation, on its first scale."""
     config, tasks = evaluation.config, evaluation.tasks
     scale = next(iter(evaluation.scales), None)
     counted = np.ones(len(tasks), bool) if scale is None else scale.counted
-    every = _entrants(evaluation, counted, scale)
-    learning = [x for x in every if x.name != RANDOM]
+    every = {
+        name: [scale.normalize(x) if scale else x for x in (evaluation.scores[y] for y in names)]
+        for name, names in _groups(evaluation).items()
+    }
+    every = {name: parts for name, parts in every.items() if _scored(parts).any()}
+    learning = {name: parts for name, parts in every.items() if name != RANDOM}
     if not learning:
         infinite = [name for name, x in evaluation.not_finite.items() if x[counted].any()]
         why = f": no return of {_listed(infinite)} is finite" if infinite else ""
@@ -97,21 +60,29 @@ def main_result(evaluation: Evaluation) -> MainResult:
     number, known = int(counted.sum()), len(tasks)
     several = f"{number} tasks" if number == known else f"{number} of {known} tasks"
     where = f"On {tasks[0] if known == 1 else several} with {number_of('seed', config.seeds)}"
-    if config.seeds == 1 or not any((np.isfinite(x.runs).sum(1) > 1).any() for x in learning):
+    runs = [np.isfinite(np.concatenate(parts, axis=1)).sum(axis=1) for parts in learning.values()]
+    if config.seeds == 1 or np.max(runs) < 2:
         return MainResult((f"{where}, no interval is known: the data cannot separate contenders.",))
     label = "mean" if number == 1 else "IQM" if scale is not None else ""
-    complete = [x for x in every if x.scored.all()]
-    if not label or all(x.name == RANDOM for x in complete):
+    complete = {name: parts for name, parts in every.items() if _scored(parts).all()}
+    if not label or not {*complete} - {RANDOM}:
         return _ranked(f"{where}, which no scale puts together", every, "", config)
     found = _ranked(where, complete, label, config)
-    if omitted := [x.name for x in learning if not x.scored.all()]:
+    if omitted := [name for name in learning if name not in complete]:
         end = f"{_listed(omitted)}: left out, as scores on some task are missing."
         return dataclasses.replace(found, sentences=(*found.sentences, end))
     return found
 
 
+def _groups(evaluation: Evaluation) -> dict[str, Sequence[str]]:
+    """Return the names of several discoveries, and those of all other contenders, by a name."""
+    grouped = {name for names in evaluation.discoveries.values() for name in names}
+    alone = {x.name: [x.name] for x in evaluation.ordered if x.name not in grouped}
+    return {**evaluation.discoveries, **alone}
+
+
 def _ranked(
-    where: str, entrants: Sequence[_Entrant], label: str, config: EvaluationConfig
+    where: str, entrants: Mapping[str, Parts], label: str, config: EvaluationConfig
 ) -> MainResult:
     """Return the result by an aggregate; without a label, by probabilities of improvement.
 
@@ -121,63 +92,78 @@ def _ranked(
       label: of the aggregate.
       config: of the evaluation.
     """
-    found = {x.name: x.aggregate(label, config) for x in entrants} if label else {}
-    texts = {name: f" ({label} {x.text(2)})" for name, x in found.items()}
-    values = {name: x.value for name, x in found.items()} or _mean_probabilities(entrants)
-    ranked = sorted(entrants, key=lambda x: -values[x.name])
-    first, *_ = learning = [x for x in ranked if x.name != RANDOM]
-    if RANDOM in values and not values[first.name] > values[RANDOM]:
-        said = f"no contender that learns is above the random policy{texts.get(RANDOM, '')}"
-        best = f"the best is {first.name}{texts.get(first.name, '')}"
-        return MainResult((f"{where}, {said}; {best}.",))
-    others = [x for x in learning[1:] if (x.scored & first.scored).any()]
-    chance = [x for x in ranked if x.name == RANDOM and (x.scored & first.scored).any()]
-    beside = {x.name: first.beside(x, label, config) for x in (*others, *chance)}
+    found: dict[str, Estimate] = {}
+    texts = dict.fromkeys(entrants, "")
+    if not label:
+        values = _mean_probabilities(entrants)
+    else:
+        of = AGGREGATES[label]
+        found = {k: statistics.estimate(of, x, **config.bootstrap) for k, x in entrants.items()}
+        values = {name: x.value for name, x in found.items()}
+        texts = {name: f" ({label} {x.text(2)})" for name, x in found.items()}
+    ranked = sorted(entrants, key=lambda name: -values[name])
+    first, *others = [name for name in ranked if name != RANDOM]
+    if RANDOM in values and not values[first] > values[RANDOM]:
+        said = f"no contender that learns is above the random policy{texts[RANDOM]}"
+        return MainResult((f"{where}, {said}; the best is {first}{texts[first]}.",))
+    own = _scored(entrants[first])
+    others = [name for name in others if (_scored(entrants[name]) & own).any()]
+    chance = [RANDOM] if RANDOM in entrants and (_scored(entrants[RANDOM]) & own).any() else []
+    beside = {x: _beside(entrants[first], entrants[x], label, config) for x in others + chance}
     level = [name for name, x in beside.items() if not x.is_above(0.0 if label else 0.5)]
-    numbers = [f"{label} {found[first.name].text(2)}"] if label else []
+    numbers = [f"{label} {found[first].text(2)}"] if label else []
     for name, estimate in [*beside.items()][:1]:  # The second one.
         what = f"difference from {name}{texts[name]}" if label else f"P(better than {name})"
         numbers.append(f"{what} {estimate.text(2)}")
-    nested = any(len(x.parts) > 1 for x in entrants)
-    legend = interval_legend(len(first.scored), config.confidence, "tasks", nested)
+    nested = any(len(parts) > 1 for parts in entrants.values())
+    legend = interval_legend(len(own), config.confidence, "tasks", nested)
     if doubtful := [name for name in level if name != RANDOM]:
-        standing = (
-            f"{first.name} is first, but the data cannot separate it from {_listed(doubtful)}"
-        )
+        standing = f"{first} is first, but the data cannot separate it from {_listed(doubtful)}"
     elif others:
         several = f"the {len(others)} other contenders that learn"
-        standing = f"{first.name} is ahead of {several if len(others) > 1 else others[0].name}"
+        standing = f"{first} is ahead of {several if len(others) > 1 else others[0]}"
     else:
-        standing = f"{first.name} is the only contender that learns"
+        standing = f"{first} is the only contender that learns"
     shown = f": {'; '.join(numbers)} ({legend})" if numbers else ""
     sentences = [f"{where}, {standing}{shown}."]
     if RANDOM in level:
-        said = f"from the random policy{texts.get(RANDOM, '')}"
-        sentences.append(f"The data cannot separate {first.name} {said}.")
-    return MainResult(tuple(sentences), first.name, bool(others) and not level)
+        said = f"from the random policy{texts[RANDOM]}"
+        sentences.append(f"The data cannot separate {first} {said}.")
+    return MainResult(tuple(sentences), first, bool(others) and not level)
 
 
-def _entrants(
-    evaluation: Evaluation, counted: Bool[np.ndarray, "tasks"], scale: Scale | None
-) -> list[_Entrant]:
-    """Return the contenders with scores on some counted task, and several discoveries as one."""
-    grouped = {name for names in evaluation.discoveries.values() for name in names}
-    named = {x.name: (x.name,) for x in evaluation.ordered if x.name not in grouped}
-    found = []
-    for name, names in {**evaluation.discoveries, **named}.items():
-        parts = [evaluation.scores[one][counted] for one in names]
-        found.append(_Entrant(name, tuple(map(scale.normalize, parts) if scale else parts)))
-    return [x for x in found if x.scored.any()]
+def _scored(parts: Parts) -> Bool[np.ndarray, "tasks"]:
+    """Return whether there is a score on each task."""
+    return np.asarray(np.isfinite(np.concatenate(parts, axis=1)).any(axis=1))
 
 
-def _mean_probabilities(entrants: Sequence[_Entrant]) -> dict[str, float]:
+def _beside(parts: Parts, others: Parts, label: str, config: EvaluationConfig) -> Estimate:
+    """Return the difference of an aggregate; without a label, the probability of being better.
+
+    They are of the tasks on which both have scores.
+    """
+    if len(others) > len(parts):  # Whose rules are resampled: they are more.
+        return _beside(others, parts, label, config).mirrored(0.0 if label else 1.0)
+
+    def difference(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+        return np.asarray(AGGREGATES[label](scores) - AGGREGATES[label](others))
+
+    both = _scored(parts) & _scored(others)
+    statistic = difference if label else statistics.probability_of_improvement
+    own, joined = [x[both] for x in parts], np.concatenate(others, axis=1)[both]
+    return statistics.estimate(statistic, own, joined, **config.bootstrap)
+
+
+def _mean_probabilities(entrants: Mapping[str, Parts]) -> dict[str, float]:
     """Return the mean probability of being better than another, on the tasks that both have."""
     found = {}
-    for one in entrants:
-        shared = [(x, one.scored & x.scored) for x in entrants if x is not one]
-        pairs = [(one.runs[both], x.runs[both]) for x, both in shared if both.any()]
-        values = [float(statistics.probability_of_improvement(*pair)) for pair in pairs]
-        found[one.name] = float(np.mean(values or [0.5]))
+    for name, parts in entrants.items():
+        own, values = np.concatenate(parts, axis=1), []
+        for other in (np.concatenate(x, axis=1) for key, x in entrants.items() if key != name):
+            both = np.isfinite(own).any(axis=1) & np.isfinite(other).any(axis=1)
+            if both.any():
+                values.append(statistics.probability_of_improvement(own[both], other[both]))
+        found[name] = float(np.mean(values or [0.5]))
     return found
 
 

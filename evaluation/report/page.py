@@ -9,7 +9,10 @@ Besides jinja2's own filters, templates have
     rows | data_table        rows (dictionaries of equal keys) as a table that can be sorted,
                              searched, and filtered by each column (DataTables)
     picture | data_uri       a PNG as the source of an image
-    seeds | over_seeds       what follows "mean", with errors if there are several seeds
+    name | file_name, seeds | over_seeds
+                             functions of `evaluation.report.tables`
+
+and the modules `tables` and `paper_tables`.
 """
 
 import base64
@@ -21,13 +24,15 @@ from typing import Any, ClassVar
 
 import itables
 import jinja2
+import matplotlib.colors
 import pandas as pd
 from itables.javascript import generate_init_offline_itables_html
 from itables.utils import find_package_file
 from markupsafe import Markup
 
+from agents.pictures import PLANE_COLOURS
+from evaluation.report import paper_tables, tables
 from evaluation.report.drawing import Drawing
-from evaluation.report.tables import file_name, over_seeds
 
 TEMPLATES = pathlib.Path(__file__).parents[1] / "templates"
 
@@ -56,17 +61,11 @@ class Section:
 
     def stem(self, plot: str) -> str:
         """Return the name of a figure's files, without their suffix."""
-        return f"{file_name(self.name)}_{plot}"
+        return f"{tables.file_name(self.name)}_{plot}"
 
 
 def render(title: str, sections: Sequence[Section], remarks: Sequence[str] = ()) -> str:
-    """Return the HTML of a page.
-
-    Args:
-      title: of the page.
-      sections: in order.
-      remarks: sentences above the first section.
-    """
+    """Return the HTML of a page; the remarks are sentences above its first section."""
     page = environment().get_template("page.html")
     return page.render(title=title, sections=sections, remarks=remarks)
 
@@ -84,16 +83,24 @@ def environment() -> jinja2.Environment:
     )
     made.filters |= {
         "data_table": _data_table,
-        "data_uri": _data_uri,
-        "over_seeds": over_seeds,
+        "data_uri": lambda x: f"data:image/png;base64,{base64.b64encode(x).decode()}",
+        "file_name": tables.file_name,
+        "over_seeds": tables.over_seeds,
     }
-    made.globals["data_tables"] = _data_tables_script()
+    made.globals |= {
+        "data_tables": Markup(
+            generate_init_offline_itables_html(find_package_file("html/dt_bundle.js"))
+        ),
+        "paper_tables": paper_tables,
+        "plane_colours": list(map(matplotlib.colors.to_hex, PLANE_COLOURS)),
+        "tables": tables,
+    }
     return made
 
 
 def _data_table(rows: Sequence[Row]) -> Markup:
     html = itables.to_html_datatable(
-        pd.DataFrame(rows),
+        pd.DataFrame([{k: "" if x is None else x for k, x in row.items()} for row in rows]),
         showIndex=False,
         connected=False,
         column_filters="footer",
@@ -104,11 +111,3 @@ def _data_table(rows: Sequence[Row]) -> Markup:
         classes="display compact",
     )
     return Markup(html)
-
-
-def _data_uri(picture: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(picture).decode()}"
-
-
-def _data_tables_script() -> Markup:
-    return Markup(generate_init_offline_itables_html(find_package_file("html/dt_bundle.js")))

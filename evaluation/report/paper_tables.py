@@ -1,7 +1,10 @@
 """Tables of the scores that papers report on an evaluation's tasks, beside ours."""
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +13,7 @@ from evaluation.published import (
     METRICS,
     RANDOM,
     RECORD,
+    RETURN,
     PublishedScore,
     published_scores,
     published_tables,
@@ -111,6 +115,47 @@ def _budget(budget: int) -> str:
 
 def _distinct(name: str, others: Mapping[str, object]) -> str:
     return name if name not in others else _distinct(f"{name}'", others)
+
+
+def published_rows(evaluation: Evaluation) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `published.csv`."""
+    for (i, task), metric in itertools.product(enumerate(evaluation.tasks), METRICS):
+        for score in published_scores(task, metric):
+            is_return = metric == RETURN
+            scales = on_scales(evaluation, score.score, i) if is_return else {metric: score.score}
+            for scale, value in scales.items():
+                yield {
+                    "task": task,
+                    "agent": score.agent,
+                    "metric": metric,
+                    "scale": scale,
+                    "score": rounded(value),
+                    "plus_minus": score.plus_minus if scale == metric else None,
+                    "runs": len(score.runs) or None,
+                    "budget": score.budget,
+                    "budget_unit": score.budget_unit if score.budget is not None else "",
+                    "scored_on": score.scored_on,
+                    "measured_on": score.task,
+                    "source": score.source,
+                    "note": score.note,
+                }
+
+
+def on_scales(evaluation: Evaluation, score: float, task: int) -> dict[str, float]:
+    """Return a return on a task on each scale that the task has, by name; nothing for no return."""
+    if not math.isfinite(score):
+        return {}
+    own = {
+        x.name: min((score - x.low[task]) / (x.high[task] - x.low[task]), x.cap)
+        for x in evaluation.scales
+        if x.counted[task]
+    }
+    return {RETURN: score, **own}
+
+
+def rounded(value: float) -> float | None:
+    """Return a number with six significant digits; None if it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def protocols(tasks: Sequence[str]) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What the folders of an evaluation's runs have beside results: metrics, pictures, films, episodes.
+"""What the folders of an evaluation's runs have beside results: metrics, pictures, films.
 
 Agents log metrics as they learn. Which of them are shown, and with which, follows from their names
 alone, so that any agent that calls its metrics as others do is shown as they are. With several
@@ -6,7 +6,6 @@ kinds of updates a name begins with the kind (`training.records.name_by_kind`), 
 panels of its own.
 """
 
-import dataclasses
 import itertools
 import logging
 import math
@@ -15,15 +14,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import matplotlib.colors
 import numpy as np
 
 from agents import pictures
 from disco_common import files
 from disco_common.json_lines import JsonLines
-from environments.simulators import Episode
 from evaluation import storage
-from evaluation.contenders import RANDOM, Contender
 from evaluation.report.stored import MergedEvaluation
 from evaluation.report.tables import file_name, format_number
 from training import records
@@ -40,13 +36,7 @@ Panels = Mapping[str, Mapping[str, tuple[Sequence[int], Sequence[float]]]]
 
 
 class Group(NamedTuple):
-    """Metrics that share a panel.
-
-    Attributes:
-      title: of the panel.
-      names: matches a metric's whole name, without its kind.
-      caption: what the metrics are.
-    """
+    """Metrics that share a panel: its title, a pattern of names without their kind, a caption."""
 
     title: str
     names: re.Pattern[str]
@@ -76,8 +66,7 @@ GROUPS = (
 """The panels of each kind of updates, in their order. Metrics of no group are not shown."""
 
 
-@dataclasses.dataclass(frozen=True)
-class AgentMetrics:
+class AgentMetrics(NamedTuple):
     """What an agent logged.
 
     Attributes:
@@ -125,27 +114,25 @@ def _metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
 def _panels(lines: Sequence[Mapping[str, Any]]) -> Panels:
     """Return the curves of a run's metrics, in the order in which their kinds are logged first."""
     names = dict.fromkeys(name for line in lines for name in line)
-    kinds = dict.fromkeys(kind for name in names if (kind := _kind_and_group(name)[0]) is not None)
-    panels: dict[str, dict[str, tuple[list[int], list[float]]]] = {}
-    for kind, group, name in itertools.product(kinds, GROUPS, names):
-        if _kind_and_group(name) == (kind, group):
-            curve = _curve(lines, name)
-            if curve[0]:
-                title = f"{kind.replace('_', ' ')}: {group.title}" if kind else group.title
-                panels.setdefault(title, {})[name.removeprefix(f"{kind}/")] = curve
+    grouped = {name: found for name in names if (found := _kind_and_group(name))}
+    kinds = dict.fromkeys(kind for kind, _ in grouped.values())
+    panels = {}
+    for kind, group in itertools.product(kinds, GROUPS):
+        own = [name for name, found in grouped.items() if found == (kind, group)]
+        curves = {name.removeprefix(f"{kind}/"): _curve(lines, name) for name in own}
+        if curves := {name: curve for name, curve in curves.items() if curve[0]}:
+            panels[f"{kind.replace('_', ' ')}: {group.title}" if kind else group.title] = curves
     return panels
 
 
-def _kind_and_group(name: str) -> tuple[str, Group] | tuple[None, None]:
-    """Return a metric's kind of updates, empty without several, and its group."""
-    if name.startswith(_HELD_OUT):
-        return None, None
+def _kind_and_group(name: str) -> tuple[str, Group] | None:
+    """Return a metric's kind of updates, empty without several, and its group, if it has one."""
     kind, _, rest = name.partition("/")
     for before, own in (("", name), (kind, rest)):
         for group in GROUPS:
-            if group.names.fullmatch(own):
+            if group.names.fullmatch(own) and not name.startswith(_HELD_OUT):
                 return before, group
-    return None, None
+    return None
 
 
 def _curve(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
@@ -175,52 +162,31 @@ def _is_number(value: Any) -> bool:
 
 
 class Film(NamedTuple):
-    """A film of a final agent.
-
-    Attributes:
-      caption: the contender and the seed.
-      source: the film, in the run's folder.
-      file: its path beside the page.
-    """
+    """A film of a final agent, in a run's folder; `file` is its path beside the page."""
 
     caption: str
     source: pathlib.Path
     file: str
 
-    @property
-    def is_image(self) -> bool:
-        """Whether a page shows it as an image."""
-        return self.source.suffix.lower() == ".gif"
 
-
-@dataclasses.dataclass(frozen=True)
-class Pictures:
+class Pictures(NamedTuple):
     """Pictures and films of what final agents do.
 
     Attributes:
       by_task: captions and pictures (PNG), of tasks that have any.
       films: of tasks that have any.
-      absent: by reason, the tasks without a picture.
       left_out: the number of pictures for which there was no space.
     """
 
-    by_task: dict[str, list[tuple[str, bytes]]]
-    films: dict[str, list[Film]]
-    absent: dict[str, list[str]]
+    by_task: Mapping[str, Sequence[tuple[str, bytes]]]
+    films: Mapping[str, Sequence[Film]]
     left_out: int
-
-    @property
-    def plane_colours(self) -> list[str]:
-        """The colours of planes in pictures, in order, as CSS has them."""
-        return [matplotlib.colors.to_hex(colour) for colour in pictures.PLANE_COLOURS]
 
 
 def find_pictures(name: str, merged: MergedEvaluation) -> Pictures:
     """Return the pictures of each contender's first run on each task that has any, and all films.
 
-    Args:
-      name: of the evaluation, for the films' files.
-      merged: the evaluation, whose shown contenders have them.
+    The files of films begin with `name`, the evaluation's.
     """
     found: dict[str, list[tuple[str, bytes]]] = {}
     films: dict[str, list[Film]] = {}
@@ -228,22 +194,17 @@ def find_pictures(name: str, merged: MergedEvaluation) -> Pictures:
     for task, contender in itertools.product(merged.tasks, merged.shown):
         folders = _folders(merged, contender.name, task)
         for caption, picture in next(filter(None, map(pictures_of_run, folders.values())), []):
-            own = found.setdefault(task, [])
             if size + len(picture) > _MAX_PICTURE_BYTES:
                 left_out += 1
                 continue
             size += len(picture)
-            own.append((f"{contender.name}, {caption}", picture))
+            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
         for seed, folder in folders.items():
             for path in _films(folder):
                 what = f"{contender.name}, seed {seed}" + f", {path.stem}" * (path.stem != "film")
                 file = f"{FOLDER}/{file_name(name)}_{next(number)}{path.suffix}"
                 films.setdefault(task, []).append(Film(what, path, file))
-    absent: dict[str, list[str]] = {}
-    for task in merged.tasks:
-        if task not in found:
-            absent.setdefault(_reason(merged, merged.shown, task), []).append(task)
-    return Pictures({task: x for task, x in found.items() if x}, films, absent, left_out)
+    return Pictures(found, films, left_out)
 
 
 def pictures_of_run(folder: pathlib.Path) -> list[tuple[str, bytes]]:
@@ -270,36 +231,3 @@ def _films(folder: pathlib.Path) -> Iterator[pathlib.Path]:
             yield path
         except OSError as error:
             _log.warning("%s is left out: %s", path, error)
-
-
-def _reason(merged: MergedEvaluation, shown: Sequence[Contender], task: str) -> str:
-    """Return why a task has no picture."""
-    learning = {x.name for x in shown if x.kind != RANDOM}
-    if not any(name in learning and own == task for name, own, _ in merged.folders):
-        return "no contender that learns has a run"
-    if merged.config.strip_frames == 0:
-        return "the evaluation drew none (strip_frames is 0)"
-    return (
-        "their observations are neither images nor boards, or drawing failed, which the"
-        " evaluation's log says"
-    )
-
-
-def read_episodes(merged: MergedEvaluation, contender: str, task: str, seed: int) -> list[Episode]:
-    """Return all episodes of a run in a host environment; empty if they were not kept.
-
-    Raises:
-      ValueError: if they are damaged; the message names the file or folder.
-    """
-    folder = merged.folders.get((contender, task, seed))
-    if folder is None:
-        return []
-    try:
-        episodes = records.read_episodes(folder)
-        for one in episodes:
-            numbers = (one.episode_return, one.length, *one.results.values())
-            if not all(isinstance(x, int | float) for x in numbers):
-                raise TypeError(f"expected numbers, found {one}")
-        return episodes
-    except (AttributeError, KeyError, OverflowError, TypeError) as error:
-        raise ValueError(f"The episodes in {folder} are damaged ({error!r}).") from error

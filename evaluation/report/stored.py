@@ -11,7 +11,7 @@ protocols, or of different tasks, are never merged.
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,11 +69,7 @@ def write_manifest(
     contenders: Sequence[Contender],
     provenance: Mapping[str, Any],
 ) -> None:
-    """Write the manifest of an evaluation.
-
-    Raises:
-      OSError: if it cannot be written.
-    """
+    """Write the manifest of an evaluation; raises OSError if it cannot be written."""
     manifest = {
         "config": dataclasses.asdict(config),
         "tasks": list(tasks),
@@ -199,19 +195,30 @@ def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
         for contender in one.contenders:
             named = _with_distinct_name(contender, contenders, one.folder)
             contenders[named.name] = named
-            _add_runs(one, contender.name, named.name, runs, problems)
+            for task, (i, seed) in itertools.product(one.tasks, enumerate(one.config.all_seeds)):
+                path = storage.run_path(one.folder, contender.name, task, i)
+                problems += _add_run((named.name, task, seed), path, one, runs)
+    points = len(intervals(config)[0])
+    missing = RunResult(
+        curve=Episodes(np.zeros(points), np.zeros(points)),
+        window=Episodes(np.zeros(()), np.zeros(())),
+        results={},
+        is_finite=True,
+        start_seconds=0.0,
+        train_seconds=0.0,
+        devices="",
+    )
+    curves = {}
+    for name in contenders:
+        rows = [[runs.get((name, x, seed), ("", missing))[1] for seed in seeds] for x in tasks]
+        own = LearningCurves.of(rows, config)
+        curves[name] = dataclasses.replace(own, devices=tuple(filter(None, own.devices)))
     every = itertools.product(contenders, tasks, seeds)
-    results = {key: result for key, (_, result) in runs.items()}
     return MergedEvaluation(
         config=dataclasses.replace(config, seeds=len(seeds), seed=seeds[0]),
         tasks=tasks,
         contenders=tuple(contenders.values()),
-        contender_curves={
-            name: _curves(
-                [[results.get((name, task, seed)) for seed in seeds] for task in tasks], config
-            )
-            for name in contenders
-        },
+        contender_curves=curves,
         seeds=seeds,
         folders={key: path for key, (path, _) in runs.items()},
         sources=tuple(evaluations),
@@ -221,43 +228,31 @@ def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
     )
 
 
-def _add_runs(
+def _add_run(
+    key: RunKey,
+    path: pathlib.Path,
     evaluation: StoredEvaluation,
-    contender: str,
-    name: str,
     runs: dict[RunKey, tuple[pathlib.Path, RunResult]],
-    problems: list[str],
-) -> None:
-    """Add a contender's runs that are present and undamaged.
-
-    Args:
-      evaluation: that has them.
-      contender: its name there.
-      name: its name among all evaluations.
-      runs: to add to.
-      problems: likewise, a sentence for each run that is ignored.
-    """
-    points = len(intervals(evaluation.config)[0])
-    seeds = enumerate(evaluation.config.all_seeds)
-    for task, (index, seed) in itertools.product(evaluation.tasks, seeds):
-        path = storage.run_path(evaluation.folder, contender, task, index)
-        try:
-            result = storage.read(path)
-        except storage.DamagedResultError as error:
-            problems.append(f"{error}: left out.")
-            continue
-        if result is None:
-            continue
-        key = name, task, seed
-        if len(result.curve.count) != points:
-            problems.append(f"{path} has a curve of another length: left out.")
-        elif key not in runs:
-            runs[key] = path, result
-        elif not _is_equal(runs[key][1], result):
-            problems.append(
-                f"{name} on {task} with seed {seed} is in {runs[key][0]} and, with other results,"
-                f" in {evaluation.folder}: the first counts."
-            )
+) -> Iterator[str]:
+    """Add an evaluation's run to `runs` if it is finished; yield a sentence if it is ignored."""
+    try:
+        result = storage.read(path)
+    except storage.DamagedResultError as error:
+        yield f"{error}: left out."
+        return
+    if result is None:
+        return
+    if len(result.curve.count) != len(intervals(evaluation.config)[0]):
+        yield f"{path} has a curve of another length: left out."
+        return
+    first, other = runs.setdefault(key, (path, result))
+    pairs = zip((*result.window, *result.curve), (*other.window, *other.curve), strict=True)
+    if not all(np.array_equal(x, y) for x, y in pairs):
+        name, task, seed = key
+        yield (
+            f"{name} on {task} with seed {seed} is in {first} and, with other results,"
+            f" in {evaluation.folder}: the first counts."
+        )
 
 
 def _references(
@@ -282,15 +277,11 @@ def _with_distinct_name(
     contender: Contender, others: Mapping[str, Contender], folder: pathlib.Path
 ) -> Contender:
     """Return a contender with a name that no other, different contender has."""
-    for name in (
-        contender.name,
-        f"{contender.name} ({folder.name})",
-        f"{contender.name} ({folder})",
-    ):
-        other = others.get(name)
-        if other is None or _identity(other) == _identity(contender):
+    own = contender.name
+    for name in (own, f"{own} ({folder.name})", f"{own} ({folder})"):
+        if name not in others or _identity(others[name]) == _identity(contender):
             return dataclasses.replace(contender, name=name)
-    raise ValueError(f"{folder} has two contenders {contender.name!r}; expected one.")
+    raise ValueError(f"{folder} has two contenders {own!r}; expected one.")
 
 
 def _identity(contender: Contender) -> Any:
@@ -299,24 +290,3 @@ def _identity(contender: Contender) -> Any:
     assert isinstance(contender, AlgorithmContender)
     # The random policy is the same in any number of environments.
     return contender.kind, None if contender.is_random else contender.settings
-
-
-def _is_equal(run: RunResult, other: RunResult) -> bool:
-    pairs = zip((*run.window, *run.curve), (*other.window, *other.curve), strict=True)
-    return all(np.array_equal(x, y) for x, y in pairs)
-
-
-def _curves(rows: Sequence[Sequence[RunResult | None]], config: EvaluationConfig) -> LearningCurves:
-    """Return the learning curves of runs; a run that is None is missing."""
-    points = len(intervals(config)[0])
-    missing = RunResult(
-        curve=Episodes(np.zeros(points), np.zeros(points)),
-        window=Episodes(np.zeros(()), np.zeros(())),
-        results={},
-        is_finite=True,
-        start_seconds=0.0,
-        train_seconds=0.0,
-        devices="",
-    )
-    curves = LearningCurves.of([[run or missing for run in row] for row in rows], config)
-    return dataclasses.replace(curves, devices=tuple(filter(None, curves.devices)))

@@ -4,7 +4,7 @@ import dataclasses
 import datetime
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,10 @@ from evaluation.scoring.evaluation import Comparison, Evaluation
 from evaluation.scoring.over_tasks import FEWEST_TASKS, Estimate
 
 
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A contender's score on a task.
+class Cell(NamedTuple):
+    """A contender's score on a task: mean and standard error.
 
-    Attributes:
-      text: mean and standard error.
-      is_best: whether no shown contender has a higher mean, and the random policy a lower one.
+    It is best if no shown contender has a higher mean, and the random policy a lower one.
     """
 
     text: str
@@ -47,8 +44,7 @@ class ScoreTable:
       contenders: names of the columns: contenders, then several discoveries together, whose errors
         are of the mean over discoveries.
       scores: a row for each task, with its name.
-      aggregates: rows over all tasks, with labels; none with one seed, as means without intervals
-        are no result.
+      aggregates: rows over all tasks, with labels; none with one seed.
     """
 
     title: str
@@ -60,10 +56,19 @@ class ScoreTable:
 
 def score_table(evaluation: Evaluation, shown: Sequence[Contender]) -> ScoreTable:
     """Return the scores of some contenders, a column each."""
-    config = evaluation.config
+    config, caption = evaluation.config, []
+    if (compared := evaluation.by_references) is not None:
+        legend = intervals_of(compared, "over tasks")
+        caption.append(
+            "One seed: no intervals, and no means over tasks."
+            if config.seeds == 1
+            else f"{compared.scale.definition} In brackets: {legend}."
+        )
+    if evaluation.above_random:
+        caption.append("Tasks above random: by mean score, without a significance test.")
     return ScoreTable(
         title=f"Score: {config.score_definition}.\nMean{over_seeds(config.seeds)}.",
-        caption=_caption(evaluation),
+        caption=" ".join(caption),
         contenders=(*(contender.name for contender in shown), *evaluation.discoveries),
         scores=tuple(_score_rows(evaluation, shown)),
         aggregates=tuple(_aggregates_by_label(evaluation, shown) if config.seeds > 1 else ()),
@@ -96,20 +101,6 @@ def non_finite_runs(evaluation: Evaluation) -> list[str]:
     ]
 
 
-def _caption(evaluation: Evaluation) -> str:
-    sentences, config = [], evaluation.config
-    if (compared := evaluation.by_references) is not None:
-        legend = intervals_of(compared, "over tasks")
-        sentences.append(
-            "One seed: no intervals, and no means over tasks."
-            if config.seeds == 1
-            else f"{compared.scale.definition} In brackets: {legend}."
-        )
-    if evaluation.above_random:
-        sentences.append("Tasks above random: by mean score, without a significance test.")
-    return " ".join(sentences)
-
-
 def intervals_of(comparison: Comparison, mark: str) -> str:
     """Return what a comparison's intervals are over; see `interval_legend`."""
     tasks, several = int(comparison.scale.counted.sum()), bool(comparison.discoveries)
@@ -120,22 +111,22 @@ def _score_rows(
     evaluation: Evaluation, shown: Sequence[Contender]
 ) -> Iterator[tuple[str, tuple[Cell, ...]]]:
     scores = {x.name: evaluation.scores[x.name] for x in shown}
-    scores |= evaluation.scores_over_discoveries
+    for several, names in evaluation.discoveries.items():  # Of which each rule is a run.
+        own = [statistics.mean(evaluation.scores[name]) for name in names]
+        scores[several] = np.stack(own, axis=-1)
     means = {name: statistics.mean(x) for name, x in scores.items()}
     errors = {name: statistics.standard_error(x) for name, x in scores.items()}
-    nobody = np.full(len(evaluation.tasks), np.nan)
     for i, task in enumerate(evaluation.tasks):
         learned = [x[i] for name, x in means.items() if name != RANDOM]
         best = max(filter(math.isfinite, learned), default=np.nan)
-        if best <= means.get(RANDOM, nobody)[i]:
+        if RANDOM in means and best <= means[RANDOM][i]:
             best = np.nan
-        cells = [
-            Cell(
-                with_error(means[name][i], errors[name][i]) or evaluation.missing_score(name, i),
-                name != RANDOM and bool(means[name][i] == best),
-            )
-            for name in scores
-        ]
+        cells = []
+        for name in scores:
+            is_infinite = name in evaluation.not_finite and evaluation.not_finite[name][i]
+            missing = "not finite" if is_infinite else "no episode"
+            text = with_error(means[name][i], errors[name][i]) or missing
+            cells.append(Cell(text, name != RANDOM and bool(means[name][i] == best)))
         yield task, tuple(cells)
 
 
@@ -175,39 +166,69 @@ def with_error(mean: float, error: float, decimals: int = 3) -> str:
 
 
 def aggregate_rows(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return a table of a comparison's aggregates: a row for each contender."""
+    """Return a table of a comparison's aggregates: a row for each contender.
+
+    Best is whose mean on a task is the highest, and above the random policy's.
+    """
     num_tasks, areas = comparison.scale.counted.sum(), comparison.areas
-    above_one = {k: f"{x} of {num_tasks}" for k, x in comparison.above_one.items()}
+    means = {name: statistics.mean(x) for name, x in comparison.scores.items()}
+    above_one = {name: f"{np.sum(x > 1.0)} of {num_tasks}" for name, x in means.items()}
+    chance = means.pop(RANDOM, -np.inf)
+    highest = np.max([*means.values(), np.full(num_tasks, -np.inf)], axis=0)
+    best = {name: np.sum((x >= highest) & (x > chance)) for name, x in means.items()}
     return [
         {
             "contender": name,
             **{label: estimate.text(3) for label, estimate in aggregates.items()},
             "IQM of the curve's area": areas[name].text(3) if name in areas else "",
-            "best on tasks": comparison.best.get(name, ""),
+            "best on tasks": best.get(name, ""),
             "tasks above 1": above_one.get(name, ""),
         }
         for name, aggregates in comparison.aggregates.items()
     ]
 
 
-def contender_row(contender: Contender, merged: MergedEvaluation) -> dict[str, Any]:
-    """Return a contender's row in a table of runs: settings as used, compute, speed."""
-    curves, config = merged.contender_curves[contender.name], merged.config
-    runs = sum(name == contender.name for name, _, _ in merged.folders)
-    steps = contender.num_steps(config)
-    rate = runs * steps / curves.train_seconds if curves.train_seconds else 0.0
+def contender_rows(merged: MergedEvaluation) -> list[dict[str, Any]]:
+    """Return a row for each contender in a table of runs: settings as used, compute, speed."""
+    rows = []
+    for contender in merged.contenders:
+        curves = merged.contender_curves[contender.name]
+        runs = sum(name == contender.name for name, _, _ in merged.folders)
+        steps = contender.num_steps(merged.config)
+        rate = runs * steps / curves.train_seconds if curves.train_seconds else 0.0
+        row = {
+            "contender": contender.name,
+            "kind": contender.kind,
+            "runs": runs,
+            "seeds": len(merged.seeds),
+            "steps of a run": f"{steps:,}",
+            **settings_as_used(contender),
+            **compute(contender, steps),
+            "training": str(datetime.timedelta(seconds=round(curves.train_seconds))),
+            "steps/s": f"{rate:,.0f}",
+            "devices": ", ".join(curves.devices),
+        }
+        rows.append(row)
+    return rows
+
+
+def settings_as_used(contender: Contender) -> dict[str, str]:
+    """Return the settings by which a contender learned, and where they come from."""
+    tuned = contender.source.get(TUNED_SETTINGS)
+    if isinstance(contender, RuleContender):
+        settings: Mapping[str, Any] = dataclasses.asdict(contender.agent)
+    else:
+        assert isinstance(contender, AlgorithmContender)
+        settings = contender.settings
+    rate = settings_of_agent(settings).get("learning_rate")
+    is_tuned = "learning_rate" in (tuned or {})
+    origin = "tuned" if is_tuned else contender.source.get("learning_rate_from")
+    shown = f"{rate:g}" if isinstance(rate, int | float) else ""
+    own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
     return {
-        "contender": contender.name,
-        "kind": contender.kind,
-        "runs": runs,
-        "seeds": len(merged.seeds),
-        "steps of a run": f"{steps:,}",
-        "learning rate": learning_rate(contender),
-        **_settings(contender),
-        **compute(contender, steps),
-        "training": str(datetime.timedelta(seconds=round(curves.train_seconds))),
-        "steps/s": f"{rate:,.0f}",
-        "devices": ", ".join(curves.devices),
+        "learning rate": shown + (f" ({origin})" if shown and origin else ""),
+        "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
+        "tuned": own,
     }
 
 
@@ -221,54 +242,21 @@ def compute(contender: Contender, num_steps: int) -> dict[str, str]:
     }
 
 
-def learning_rate(contender: Contender) -> str:
-    """Return the learning rate by which a contender learned, and where it comes from.
-
-    Of one that falls it is the first and, if it is known, the last.
-    """
-    tuned = contender.source.get(TUNED_SETTINGS)
-    if isinstance(contender, RuleContender):
-        agent = contender.agent
-        shown = _falling(agent.learning_rate, agent.learning_rate * agent.end_learning_rate)
-        is_tuned = "learning_rate" in (tuned or {})
-        origin = "tuned" if is_tuned else contender.source.get("learning_rate_from")
-        return shown + (f" ({origin})" if origin else "")
-    assert isinstance(contender, AlgorithmContender)
-    own = contender.settings
-    shown, on_images = _of_algorithm(own), own.get("by_task", {}).get("images")
-    if shown and tuned is not None:
-        return f"{shown} (tuned)"
-    return shown + (f" (on images {_of_algorithm(on_images)})" if on_images else "")
-
-
-def _of_algorithm(settings: Mapping[str, Any]) -> str:
-    """Return the learning rate in an algorithm's settings; empty if there is none."""
-    settings = settings_of_agent(settings)
-    first, end = settings.get("learning_rate"), settings.get("end_learning_rate", 1.0)
-    if not isinstance(first, int | float):
-        return ""
-    last = 0.0 if settings.get("total_steps") or not isinstance(end, int | float) else first * end
-    return _falling(first, last)
-
-
-def _falling(first: float, last: float) -> str:
-    return f"{first:g}" + f" to {last:g}" * (last != first)
-
-
-def _settings(contender: Contender) -> dict[str, str]:
-    tuned = contender.source.get(TUNED_SETTINGS)
-    own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
-    if isinstance(contender, RuleContender):
-        agent, network = contender.agent, contender.agent.network
-        return {
-            "batch": f"{agent.batch_size} x {agent.unroll_length}",
-            "replayed": f"{agent.replay_ratio:.0%}",
-            "settings": f"torso {network.torso}, model {network.model}, heads {network.head}",
-            "tuned": own,
+def source_rows(merged: MergedEvaluation) -> list[dict[str, Any]]:
+    """Return a row for each folder of an evaluation."""
+    columns = {
+        "code": "code_version",
+        "jax": "jax_version",
+        **{name: name for name in ("machine", "processors", "started")},
+    }
+    return [
+        {
+            "folder": source.folder,
+            **{name: source.provenance.get(key, "") for name, key in columns.items()},
+            "first seed": source.config.seed,
         }
-    assert isinstance(contender, AlgorithmContender)
-    settings = ", ".join(f"{name} {value}" for name, value in contender.settings.items())
-    return {"batch": "", "replayed": "", "settings": settings, "tuned": own}
+        for source in merged.sources
+    ]
 
 
 def format_number(value: float) -> str:
@@ -294,10 +282,10 @@ def over_seeds(seeds: int) -> str:
 
 
 def interval_legend(tasks: int, confidence: float, mark: str, discoveries: bool) -> str:
-    """Return what intervals are over.
+    """Return what intervals over a number of tasks are over.
 
     Args:
-      tasks: number that the statistics are over.
+      tasks: the number.
       confidence: of the intervals.
       mark: by which a reader finds the intervals over tasks.
       discoveries: whether some contender is several discoveries.

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
@@ -24,10 +24,15 @@ from evaluation.contenders import (
     Contender,
     RuleContender,
 )
-from evaluation.results import LearningCurves
+from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring import statistics
-from evaluation.scoring.curves import Curves, aggregate_curves, areas
-from evaluation.scoring.references import Reference, Scale, published_scales, reference_scale
+from evaluation.scoring.references import (
+    Reference,
+    Scale,
+    normalize,
+    published_scales,
+    reference_scale,
+)
 from evaluation.scoring.statistics import Estimate
 
 # What the headers of rules say that differ in the seed of their discovery only, besides the rule's
@@ -38,6 +43,35 @@ _PROFILE_POINTS = 81
 Estimates = Mapping[tuple[str, str], Estimate]
 """A statistic of a contender, or of several discoveries, and another contender, by their names."""
 
+Curves = tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"]]]
+"""The environment steps of a curve's points; and by contender a value, and the low and high end of
+its band, at each point."""
+
+
+def join_intervals(
+    contender_curves: Sequence[LearningCurves], tasks: Bool[np.ndarray, "tasks"]
+) -> tuple[Int[np.ndarray, "points"], list[Episodes]]:
+    """Return curves whose intervals are long enough for an episode to end in each.
+
+    Neighbouring intervals are joined until, for every contender, at least one run on each of the
+    selected tasks has an episode in every interval. If none of these joins suffices, the original
+    intervals are returned, some of them empty.
+
+    Returns:
+      The updates at which the intervals end, which are the same for all contenders, and each
+      contender's episodes on the selected tasks.
+    """
+    updates = contender_curves[0].updates
+    curves = [Episodes(*(x[tasks] for x in one.curve)) for one in contender_curves]
+    for number in range(len(updates), 0, -1):
+        starts = np.array([part[0] for part in np.array_split(np.arange(len(updates)), number)])
+        joined = [
+            Episodes(*(np.add.reduceat(x, starts, axis=-1) for x in curve)) for curve in curves
+        ]
+        if all(np.all(np.sum(curve.count, axis=1) > 0) for curve in joined):
+            return updates[np.append(starts[1:], len(updates)) - 1], joined
+    return updates, curves
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
@@ -47,7 +81,7 @@ class Evaluation:
       config: its settings.
       tasks: names.
       contenders: among them the random policy.
-      contender_curves: the learning curves by contender; of a missing run without episodes.
+      contender_curves: the learning curves by contender; a missing run has no episodes.
       seeds: of the curves' second axis.
       references: the scale of each task that has one, by name.
       reasons: why other tasks have none, where it is known.
@@ -93,7 +127,6 @@ class Evaluation:
         for i, task in enumerate(self.tasks):
             infinite = [name for name, is_one in self.not_finite.items() if is_one[i]]
             missing = [name for name, scores in self.scores.items() if np.isnan(scores[i]).all()]
-            missing = [name for name in missing if name not in infinite]
             if task not in self.references:
                 found[task] = self.reasons.get(task, "there is no reference score")
             elif infinite:
@@ -101,11 +134,6 @@ class Evaluation:
             elif missing:
                 found[task] = f"no episode of {', '.join(missing)} ended in the score's window"
         return found
-
-    def missing_score(self, contender: str, task: int) -> str:
-        """Return why a contender has no score on a task, for a cell of a table."""
-        is_infinite = contender in self.not_finite and self.not_finite[contender][task]
-        return "not finite" if is_infinite else "no episode"
 
     @cached_property
     def baselines(self) -> list[str]:
@@ -117,10 +145,9 @@ class Evaluation:
     @cached_property
     def best_baseline(self) -> Float[np.ndarray, "tasks"]:
         """The best mean score of a baseline on each task; NaN without any."""
+        nothing = np.full(len(self.tasks), np.nan)
         means = [statistics.mean(self.scores[name]) for name in self.baselines]
-        nothing = np.full(len(self.tasks), -np.inf)
-        best = np.max([np.nan_to_num(x, nan=-np.inf) for x in (nothing, *means)], axis=0)
-        return np.where(np.isfinite(best), best, np.nan)
+        return np.fmax.reduce([nothing, *means])
 
     @cached_property
     def above_random(self) -> dict[str, tuple[str, ...]]:
@@ -184,6 +211,20 @@ class Evaluation:
         """The comparison on the scale of the references; None if no task counts on it."""
         return self.comparisons[0] if len(self.left_out) < len(self.tasks) else None
 
+    def task_curves(self, task: int, contenders: Sequence[str]) -> Curves:
+        """Return learning curves of contenders on a task: mean ± standard error over seeds.
+
+        They are NaN where they are unknown. The points are those of `join_intervals`.
+        """
+        chosen = np.arange(len(self.tasks)) == task
+        updates, joined = join_intervals([self.contender_curves[x] for x in contenders], chosen)
+        curves = {}
+        for name, episodes in zip(contenders, joined, strict=True):
+            returns = episodes.mean_return[0].T
+            mean, error = statistics.mean(returns), statistics.standard_error(returns)
+            curves[name] = np.stack([mean, mean - error, mean + error])
+        return updates * self.config.agent.steps_per_update, curves
+
     @property
     def rules_and_baselines(self) -> list[tuple[str, str]]:
         """The pairs of a rule, or several discoveries, and a baseline."""
@@ -199,9 +240,8 @@ class Comparison:
       scale: of all scores.
       config: of the evaluation.
       scores: normalised, by contender with a score on each counted task.
-      discoveries: of several rules that differ in the seed of their discovery only, the scores of
-        each, by their description.
-      members: likewise the rules' names.
+      discoveries: the names of several rules that differ in the seed of their discovery only, by
+        their description.
       left_out: contenders without any score on some counted task, with these tasks.
       contender_curves: the learning curves of those in `scores`.
       gradient_steps: by contender, the optimiser's steps per environment step, if they are known.
@@ -210,16 +250,25 @@ class Comparison:
     scale: Scale
     config: EvaluationConfig
     scores: Mapping[str, Float[np.ndarray, "counted seeds"]]
-    discoveries: Mapping[str, Sequence[Float[np.ndarray, "counted seeds"]]]
-    members: Mapping[str, Sequence[str]]
+    discoveries: Mapping[str, Sequence[str]]
     left_out: Mapping[str, tuple[str, ...]]
     contender_curves: Mapping[str, LearningCurves]
     gradient_steps: Mapping[str, float]
 
     @cached_property
+    def _of_rules(self) -> dict[str, statistics.Rules]:
+        """The scores of each contender, and of the rules of several discoveries."""
+        several = {x: [self.scores[name] for name in own] for x, own in self.discoveries.items()}
+        return {**self.scores, **several}
+
+    @cached_property
     def aggregates(self) -> dict[str, dict[str, Estimate]]:
         """`statistics.AGGREGATES` by contender, or description of several discoveries, and name."""
-        return statistics.aggregates({**self.scores, **self.discoveries}, **self.config.bootstrap)
+        own = partial(statistics.estimate, **self.config.bootstrap)
+        return {
+            name: {label: own(x, scores) for label, x in statistics.AGGREGATES.items()}
+            for name, scores in self._of_rules.items()
+        }
 
     @cached_property
     def improvement(self) -> Estimates:
@@ -235,17 +284,12 @@ class Comparison:
         pairs = [*itertools.permutations(self.scores, 2)]
         pairs += [
             (several, other)
-            for several, names in self.members.items()
+            for several, names in self.discoveries.items()
             for other in self.scores
             if other not in names
         ]
-        entrants = {**self.scores, **self.discoveries}
-        return {
-            (x, y): statistics.estimate(
-                statistic, entrants[x], self.scores[y], **self.config.bootstrap
-            )
-            for x, y in pairs
-        }
+        of = partial(statistics.estimate, statistic, **self.config.bootstrap)
+        return {(x, y): of(self._of_rules[x], self.scores[y]) for x, y in pairs}
 
     @cached_property
     def thresholds(self) -> Float[np.ndarray, "thresholds"]:
@@ -265,43 +309,45 @@ class Comparison:
             for name, x in self.scores.items()
         }
 
+    @cached_property
+    def _normalized_curves(
+        self,
+    ) -> tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "points counted seeds"]]]:
+        """The environment steps of joined intervals, and the normalised returns at each."""
+        if not self.scores:
+            return np.zeros(0, int), {}
+        scale, kept = self.scale, self.scale.counted
+        updates, joined = join_intervals(list(self.contender_curves.values()), kept)
+        returns = [np.moveaxis(episodes.mean_return, -1, 0) for episodes in joined]
+        found = [normalize(x, scale.low[kept], scale.high[kept], scale.cap) for x in returns]
+        steps = updates * self.config.agent.steps_per_update
+        return steps, dict(zip(self.contender_curves, found, strict=True))
+
     def curves(self, statistic: statistics.Statistic) -> Curves:
-        """Return a statistic of the normalised returns along the budget."""
-        return aggregate_curves(statistic, self.contender_curves, self.scale, self.config)
+        """Return a statistic of normalised returns along the budget, and its interval over seeds.
+
+        The points are those of `join_intervals`; NaN where a task has no episode.
+        """
+        steps, returns = self._normalized_curves
+        curves = {name: np.full((3, len(steps)), np.nan) for name in returns}
+        for name, points in returns.items():
+            for point, runs in enumerate(points):
+                if np.isfinite(runs).any(axis=-1).all():
+                    ends = statistics.interval(statistic, runs, **self.config.bootstrap)
+                    curves[name][:, point] = statistic(runs), *ends
+        return steps, curves
 
     @cached_property
     def areas(self) -> dict[str, Estimate]:
-        """The IQM of the areas under the runs' learning curves.
+        """The IQM of the areas under the runs' learning curves: their means over the points.
 
-        A curve's area is its mean over the points. None of a contender without an episode on some
-        task.
+        None of a contender without an episode on some task.
         """
-        return {
-            name: statistics.estimate(statistics.interquartile_mean, x, **self.config.bootstrap)
-            for name, x in areas(self.contender_curves, self.scale).items()
-            if np.isfinite(x).any(axis=1).all()
+        of_runs = {
+            k: statistics.mean(x.transpose(1, 2, 0)) for k, x in self._normalized_curves[1].items()
         }
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """By contender, wall seconds of training per environment step of a run."""
-        return {
-            name: x.train_seconds / (x.is_finite.size * self.config.num_steps)
-            for name, x in self.contender_curves.items()
-        }
-
-    @property
-    def best(self) -> dict[str, int]:
-        """The number of tasks on which a contender's mean is the highest, and above random's."""
-        means = {name: statistics.mean(x) for name, x in self.scores.items()}
-        chance = means.pop(RANDOM, -np.inf)
-        highest = np.max(list(means.values()), axis=0) if means else 0.0
-        return {k: int(np.sum((x >= highest) & (x > chance))) for k, x in means.items()}
-
-    @property
-    def above_one(self) -> dict[str, int]:
-        """By contender, the number of tasks on which its mean score is above 1."""
-        return {name: int(np.sum(statistics.mean(x) > 1.0)) for name, x in self.scores.items()}
+        own = partial(statistics.estimate, statistics.interquartile_mean, **self.config.bootstrap)
+        return {k: own(x) for k, x in of_runs.items() if np.isfinite(x).any(axis=1).all()}
 
 
 def compare(evaluation: Evaluation, scale: Scale, shown: Sequence[Contender]) -> Comparison:
@@ -309,19 +355,18 @@ def compare(evaluation: Evaluation, scale: Scale, shown: Sequence[Contender]) ->
     tasks = [x for x, counts in zip(evaluation.tasks, scale.counted, strict=True) if counts]
     complete, left_out = {}, {}
     for contender in shown:
-        scores = scale.normalize(evaluation.scores[contender.name][scale.counted])
+        scores = scale.normalize(evaluation.scores[contender.name])
         lacking = tuple(t for t, runs in zip(tasks, scores, strict=True) if np.isnan(runs).all())
         if lacking:
             left_out[contender.name] = lacking
         else:
             complete[contender.name] = scores
-    members = {x: names for x, names in evaluation.discoveries.items() if {*names} <= {*complete}}
+    discoveries = {x: own for x, own in evaluation.discoveries.items() if {*own} <= {*complete}}
     return Comparison(
         scale=scale,
         config=evaluation.config,
         scores=complete,
-        discoveries={x: [complete[name] for name in names] for x, names in members.items()},
-        members=members,
+        discoveries=discoveries,
         left_out=left_out,
         contender_curves={name: evaluation.contender_curves[name] for name in complete},
         gradient_steps={

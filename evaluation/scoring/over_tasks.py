@@ -77,7 +77,7 @@ class Estimate(NamedTuple):
 
     def is_below(self, level: float) -> bool:
         """Return whether all known intervals are below a level."""
-        return self.mirrored(0.0).is_above(-level)
+        return bool(np.fmax(self.high, self.high_over_tasks) < level)
 
     def mirrored(self, total: float) -> "Estimate":
         """Return the estimate of a total minus the statistic."""
@@ -175,13 +175,7 @@ def join(rules: Float[np.ndarray, "*s rules tasks runs"]) -> Float[np.ndarray, "
 def in_parts(
     statistic: Callable[[slice], np.ndarray], resamples: int, size: int
 ) -> Float[np.ndarray, "resamples *s"]:
-    """Return a statistic of each resample, of so many at once that memory suffices.
-
-    Args:
-      statistic: of some of the resamples.
-      resamples: number of all.
-      size: number of scores of a resample.
-    """
+    """Return a statistic of each resample, which has `size` scores, in parts that fit memory."""
     most = max(1, CHUNK // size)
     starts = range(0, resamples, most)
     return np.concatenate([statistic(slice(x, min(x + most, resamples))) for x in starts])

@@ -27,7 +27,6 @@ import hashlib
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -94,11 +93,7 @@ def fingerprint(task: Environment) -> str:
 
 
 def write(path: pathlib.Path, references: Mapping[str, Reference]) -> None:
-    """Write a table.
-
-    Raises:
-      OSError: if it cannot be written.
-    """
+    """Write a table; raises OSError if it cannot be written."""
     tasks = {name: dataclasses.asdict(x) for name, x in references.items()}
     found = {"format": _FORMAT, "tasks": tasks}
     write_atomically(path, json.dumps(found, indent=1, allow_nan=False) + "\n")
@@ -108,8 +103,8 @@ def read(path: pathlib.Path) -> dict[str, Reference]:
     """Return the references in a table, by task.
 
     Raises:
-      OSError: if it cannot be read.
-      ValueError: naming the file and the task, if it is of another version or damaged.
+      OSError, ValueError: naming the file and the task, if it cannot be read, is of another version
+        or damaged.
     """
     found = read_object(path)
     if found.get("format") != _FORMAT:
@@ -120,17 +115,16 @@ def read(path: pathlib.Path) -> dict[str, Reference]:
     tasks = found.get("tasks")
     if not isinstance(tasks, dict):
         raise ValueError(f"{path}: 'tasks' is {tasks!r:.50}; expected references by task.")
-    return {name: _reference(entry, f"{path}: {name}") for name, entry in tasks.items()}
-
-
-def _reference(entry: Any, where: str) -> Reference:
-    found = from_config(Reference, ConfigDict(entry) if isinstance(entry, dict) else entry, where)
-    if not found.reference > found.random:
-        raise ValueError(
-            f"{where}: the reference is {found.reference:g}; expected more than the random policy's"
-            f" {found.random:g}."
-        )
-    return found
+    references = {}
+    for name, entry in tasks.items():
+        entry = ConfigDict(entry) if isinstance(entry, dict) else entry
+        one = references[name] = from_config(Reference, entry, f"{path}: {name}")
+        if not one.reference > one.random:
+            raise ValueError(
+                f"{path}: {name}: the reference is {one.reference:g}; expected more than the random"
+                f" policy's {one.random:g}."
+            )
+    return references
 
 
 @functools.cache
@@ -152,20 +146,13 @@ def of_tasks(
     Returns:
       By task's name, references; and for each other task the reason.
     """
-    found, reasons = {}, {}
-    for task in tasks:
-        if reason := _misfit(task, budget, table.get(task.name)):
-            reasons[task.name] = reason
-        else:
-            found[task.name] = table[task.name]
-    return found, reasons
+    reasons = {task.name: _misfit(task, budget, table.get(task.name)) for task in tasks}
+    found = {name: table[name] for name, reason in reasons.items() if not reason}
+    return found, {name: reason for name, reason in reasons.items() if reason}
 
 
 def require_fit(
-    tasks: Sequence[Environment],
-    budget: int,
-    table: Mapping[str, Reference],
-    path: pathlib.Path,
+    tasks: Sequence[Environment], budget: int, table: Mapping[str, Reference], path: pathlib.Path
 ) -> None:
     """Refuse a table that has a task in another version, or for another budget.
 
@@ -181,10 +168,10 @@ def _misfit(task: Environment, budget: int, reference: Reference | None) -> str:
     """Return why a reference does not fit; empty if it does."""
     if reference is None:
         return "there is no reference score (launch.references makes them)"
-    if reference.fingerprint != fingerprint(task):
+    if reference.fingerprint != (expected := fingerprint(task)):
         return (
             f"the reference score is of another version of the task (fingerprint"
-            f" {reference.fingerprint:.12}, expected {fingerprint(task):.12})"
+            f" {reference.fingerprint:.12}, expected {expected:.12})"
         )
     if reference.budget not in (None, budget):
         return (
@@ -200,14 +187,7 @@ def normalize(
     high: Float[np.ndarray, "tasks"],
     cap: float = np.inf,
 ) -> Float[np.ndarray, "*s tasks runs"]:
-    """Return scores mapped linearly from [low, high] to [0, 1], and capped.
-
-    Args:
-      scores: NaN where a run is missing.
-      low: on each task, the score that becomes 0.
-      high: on each task, the score that becomes 1.
-      cap: upper bound of a normalised score.
-    """
+    """Return scores mapped linearly from each task's [low, high] to [0, 1], and capped."""
     return np.minimum((scores - low[:, None]) / (high - low)[:, None], cap)
 
 
@@ -224,9 +204,7 @@ def by_references(
 ) -> Float[np.ndarray, "tasks"]:
     """Return each task's mean score from the random policy's (0) to the reference's (1), bounded.
 
-    Args:
-      scores: NaN where a run is missing.
-      known: each task's.
+    `known` has each task's reference. Scores are NaN where a run is missing.
     """
     low, high = (np.array([getattr(x, end) for x in known]) for end in ("random", "reference"))
     return bounded(statistics.mean(normalize(scores, low, high)))
@@ -239,38 +217,26 @@ class Scale:
     Attributes:
       name: for headings.
       definition: one sentence.
-      counted: the tasks on which the scale is defined.
-      low: on each counted task, the score that becomes 0.
-      high: on each counted task, the score that becomes 1.
+      low: on each task, the score that becomes 0; NaN where the scale is not defined.
+      high: likewise the score that becomes 1.
       cap: upper bound of a normalised score.
     """
 
     name: str
     definition: str
-    counted: Bool[np.ndarray, "tasks"]
-    low: Float[np.ndarray, "counted"]
-    high: Float[np.ndarray, "counted"]
+    low: Float[np.ndarray, "tasks"]
+    high: Float[np.ndarray, "tasks"]
     cap: float = np.inf
 
-    def normalize(
-        self, scores: Float[np.ndarray, "counted runs"]
-    ) -> Float[np.ndarray, "counted runs"]:
+    @property
+    def counted(self) -> Bool[np.ndarray, "tasks"]:
+        """The tasks on which the scale is defined."""
+        return np.isfinite(self.low)
+
+    def normalize(self, scores: Float[np.ndarray, "tasks *s"]) -> Float[np.ndarray, "counted *s"]:
         """Return normalised scores, of the counted tasks only."""
-        return normalize(scores, self.low, self.high, self.cap)
-
-    def normalize_one(self, score: float, task: int) -> float:
-        """Return one normalised score; NaN if the task is not counted.
-
-        Args:
-          score: on the task.
-          task: index of the task among all tasks.
-        """
-        if not self.counted[task]:
-            return np.nan
-        place = int(np.sum(self.counted[:task]))
-        bounds = slice(place, place + 1)
-        values = normalize(np.array([[score]]), self.low[bounds], self.high[bounds], self.cap)
-        return float(values[0, 0])
+        kept = self.counted
+        return normalize(scores[kept], self.low[kept], self.high[kept], self.cap)
 
 
 def reference_scale(
@@ -280,61 +246,45 @@ def reference_scale(
 ) -> Scale:
     """Return the scale from the random policy's to the reference score.
 
-    Args:
-      tasks: names.
-      references: by task; of the counted ones at least.
-      counted: the tasks to count.
+    `references`, by task, has at least the tasks to count.
     """
     used = [references[task] for task, counts in zip(tasks, counted, strict=True) if counts]
     optimal = sum(x.budget is None for x in used)
+    low, high = np.full((2, len(tasks)), np.nan)
+    low[counted], high[counted] = [x.random for x in used], [x.reference for x in used]
     return Scale(
         name="Normalised by the reference",
         definition="0 is the random policy's score, 1 the reference: the optimum on"
         f" {optimal} tasks, the best of long runs on {len(used) - optimal}. Both are constants."
         f" Over {len(used)} of {len(tasks)} tasks.",
-        counted=counted,
-        low=np.array([x.random for x in used]),
-        high=np.array([x.reference for x in used]),
+        low=low,
+        high=high,
     )
 
 
 def published_scales(tasks: Sequence[str]) -> list[Scale]:
     """Return the human-normalised scale and SABER, each if papers define it on all tasks."""
-    candidates = (("Human-normalised", HUMAN, np.inf), ("SABER", RECORD, 2.0))
-    return [
-        scale
-        for name, reference, cap in candidates
-        if (scale := _published_scale(tasks, name, reference, cap)) is not None
-    ]
-
-
-def _published_scale(tasks: Sequence[str], name: str, reference: str, cap: float) -> Scale | None:
-    pairs = [pair for task in tasks if (pair := reference_scores(task, reference))]
-    if len(pairs) < len(tasks):
-        return None
-    low, high = (np.array([x.score for x in side]) for side in zip(*pairs, strict=True))
-    sources = " and ".join(dict.fromkeys(score.source for score, _ in pairs))
-    capped = "" if np.isinf(cap) else f", and no score is above {cap:g}"
-    return Scale(
-        name=name,
-        definition=f"0 is a random policy's score, 1 the {reference.lower()}'s{capped}, as"
-        f" reported by {sources}; over {len(pairs)} tasks.",
-        counted=np.ones(len(pairs), bool),
-        low=low,
-        high=high,
-        cap=cap,
-    )
+    scales = []
+    for name, reference, cap in (("Human-normalised", HUMAN, np.inf), ("SABER", RECORD, 2.0)):
+        pairs = [pair for task in tasks if (pair := reference_scores(task, reference))]
+        if len(pairs) < len(tasks):
+            continue
+        low, high = np.array([[x.score for x in pair] for pair in pairs]).T
+        sources = " and ".join(dict.fromkeys(score.source for score, _ in pairs))
+        capped = "" if np.isinf(cap) else f", and no score is above {cap:g}"
+        definition = (
+            f"0 is a random policy's score, 1 the {reference.lower()}'s{capped}, as reported by"
+            f" {sources}; over {len(pairs)} tasks."
+        )
+        scales.append(Scale(name, definition, low, high, cap))
+    return scales
 
 
 def reference_scores(task: str, reference: str) -> tuple[PublishedScore, PublishedScore] | None:
-    """Return random's and the reference's score on a task.
+    """Return random's and the reference's (`HUMAN` or `RECORD`) score on a task.
 
     They are of the first paper whose references normalise the scores of other ones, or else of the
     first paper that reports both; None if no paper does.
-
-    Args:
-      task: name.
-      reference: `HUMAN` or `RECORD`.
     """
     by_source: dict[str, dict[str, PublishedScore]] = {}
     for score in published_scores(task):

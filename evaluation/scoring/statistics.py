@@ -42,23 +42,21 @@ def standard_error(values: Float[np.ndarray, "*s runs"]) -> Float[np.ndarray, "*
     return np.where(count > 1, np.sqrt(variance / np.maximum(count, 1)), np.nan)
 
 
-def mean_over_tasks(
-    scores: Float[np.ndarray, "*s tasks runs"],
-) -> Float[np.ndarray, "*s"] | np.float64:
+Scores = Float[np.ndarray, "*s tasks runs"]
+Values = Float[np.ndarray, "*s"] | np.float64
+
+
+def mean_over_tasks(scores: Scores) -> Values:
     """Return the mean over tasks of the mean over runs."""
     return np.mean(mean(scores), axis=-1)
 
 
-def median_over_tasks(
-    scores: Float[np.ndarray, "*s tasks runs"],
-) -> Float[np.ndarray, "*s"] | np.float64:
+def median_over_tasks(scores: Scores) -> Values:
     """Return the median over tasks of the mean over runs."""
     return np.median(mean(scores), axis=-1)
 
 
-def interquartile_mean(
-    scores: Float[np.ndarray, "*s tasks runs"],
-) -> Float[np.ndarray, "*s"] | np.float64:
+def interquartile_mean(scores: Scores) -> Values:
     """Return the mean of the middle half of all runs on all tasks (IQM).
 
     Of n runs, the lowest and the highest floor(n / 4) are left out. A task with more runs has more
@@ -72,38 +70,32 @@ def interquartile_mean(
     return np.sum(np.where(is_middle, runs, 0.0), axis=-1) / np.sum(is_middle, axis=-1)
 
 
-def capped_mean(
-    scores: Float[np.ndarray, "*s tasks runs"], cap: float = 1.0
-) -> Float[np.ndarray, "*s"] | np.float64:
-    """Return the mean over tasks of the mean over runs of min(score, cap)."""
-    return mean_over_tasks(np.minimum(scores, cap))
+def capped_mean(scores: Scores) -> Values:
+    """Return the mean over tasks of the mean over runs of min(score, 1)."""
+    return mean_over_tasks(np.minimum(scores, 1.0))
 
 
-def optimality_gap(
-    scores: Float[np.ndarray, "*s tasks runs"], target: float = 1.0
-) -> Float[np.ndarray, "*s"] | np.float64:
+def optimality_gap(scores: Scores, target: float = 1.0) -> Values:
     """Return the mean of max(target - score, 0): how far runs stay below a target."""
     return mean_over_tasks(np.maximum(target - scores, 0.0))
 
 
 def probability_of_improvement(
-    scores: Float[np.ndarray, "*s tasks runs"], others: Float[np.ndarray, "*s tasks other_runs"]
-) -> Float[np.ndarray, "*s"] | np.float64:
+    scores: Scores, others: Float[np.ndarray, "*s tasks other_runs"]
+) -> Values:
     """Return the mean over tasks of P(a run's score > another's), where ties count half."""
     differences = scores[..., :, None] - others[..., None, :]
     wins = np.where(np.isfinite(differences), 0.5 * (np.sign(differences) + 1.0), np.nan)
     return mean_over_tasks(wins.reshape(*wins.shape[:-2], -1))
 
 
-def difference_of_means(
-    scores: Float[np.ndarray, "*s tasks runs"], others: Float[np.ndarray, "*s tasks other_runs"]
-) -> Float[np.ndarray, "*s"] | np.float64:
+def difference_of_means(scores: Scores, others: Float[np.ndarray, "*s tasks other_runs"]) -> Values:
     """Return the difference of two means over tasks."""
     return mean_over_tasks(scores) - mean_over_tasks(others)
 
 
 def performance_profile(
-    scores: Float[np.ndarray, "*s tasks runs"], thresholds: Float[np.ndarray, "thresholds"]
+    scores: Scores, thresholds: Float[np.ndarray, "thresholds"]
 ) -> Float[np.ndarray, "*s thresholds"]:
     """Return the fraction of runs whose score exceeds each threshold; tasks weigh the same."""
     larger = [
@@ -138,14 +130,6 @@ BOUNDS: Mapping[Statistic, tuple[float, float]] = {
 """Of statistics that have some, the bounds that their intervals do not exceed."""
 
 
-def aggregates(contenders: Mapping[str, Rules], **options: Any) -> dict[str, dict[str, Estimate]]:
-    """Return all `AGGREGATES` of each contender; the options are those of `interval`."""
-    return {
-        name: {label: estimate(x, scores, **options) for label, x in AGGREGATES.items()}
-        for name, scores in contenders.items()
-    }
-
-
 def bootstrap(
     statistic: Statistic,
     samples: Sequence[Float[np.ndarray, "tasks _"]],
@@ -155,13 +139,8 @@ def bootstrap(
     """Return a statistic of resampled runs: a stratified bootstrap.
 
     Each resample draws n - 1 of each task's n runs, with replacement (see the module). The only run
-    of a task is in every resample.
-
-    Args:
-      statistic: of arrays `[resamples, tasks, runs]`, one for each of `samples`.
-      samples: scores on the same tasks, resampled independently.
-      resamples: number of resamples.
-      rng: random generator.
+    of a task is in every resample. The samples, of the same tasks, are resampled independently, and
+    the statistic is of an array `[resamples, tasks, runs]` for each.
 
     Raises:
       ValueError: if a task has no run.
@@ -191,26 +170,27 @@ def estimate(
       statistic: see `bootstrap`.
       scores: at least one run of each task, of each rule.
       others: scores to compare with, for a statistic of two samples. They are resampled by run.
-      **options: of `interval`; the bounds are those in `BOUNDS`.
+      **options: `resamples`, `confidence` and `seed` of `interval`; the bounds are in `BOUNDS`.
 
     Raises:
       ValueError: if a task has no run.
     """
     settings = {"bounds": BOUNDS.get(statistic, _UNBOUNDED), **options}
-    rules = [scores] if isinstance(scores, np.ndarray) else list(scores)
-    beside = () if others is None else (others,)
-    stacked, least = np.stack(rules), partial(_least, statistic, settings["confidence"])
+    rules = np.stack([scores] if isinstance(scores, np.ndarray) else scores)
+    beside, joined = () if others is None else (others,), over_tasks.join(rules)
+    value, least = (
+        _whole(statistic, (joined, *beside)),
+        partial(_least, statistic, settings["confidence"]),
+    )
     if len(rules) == 1:
-        ends = interval(statistic, *rules, *beside, **settings)
-        value = _whole(statistic, (*rules, *beside)).item()
+        ends = interval(statistic, joined, *beside, **settings)
         if np.isnan(ends[0]):
-            return Estimate(value, np.nan, np.nan)
+            return Estimate(float(value), np.nan, np.nan)
     else:
-        resampled = _over_rules(statistic, stacked, beside, settings["resamples"], settings["seed"])
-        value = _whole(statistic, (over_tasks.join(stacked), *beside))
+        resampled = _over_rules(statistic, rules, beside, settings["resamples"], settings["seed"])
         spread = (len(rules) - 1, settings["confidence"], settings["bounds"], least(len(rules)))
         ends = _students(value, resampled, *spread)
-    wide = over_tasks.interval(statistic, stacked, beside, least=least, **settings)
+    wide = over_tasks.interval(statistic, rules, beside, least=least, **settings)
     return Estimate(float(value), float(ends[0]), float(ends[1]), *wide)
 
 
@@ -243,7 +223,7 @@ def interval(
     confidence: float,
     seed: int,
     bounds: tuple[float, float] = _UNBOUNDED,
-) -> tuple[Float[np.ndarray, "*s"] | np.float64, Float[np.ndarray, "*s"] | np.float64]:
+) -> tuple[Values, Values]:
     """Return a stratified bootstrap interval of a statistic of runs.
 
     It is the statistic plus and minus Student's quantile times the resamples' standard deviation,
@@ -260,9 +240,9 @@ def interval(
     Args:
       statistic: see `bootstrap`.
       samples: see `bootstrap`; at least one task, and at least one run of each.
-      resamples: number of resamples.
+      resamples: number of resamples, drawn by the seed `seed`.
       confidence: of the interval, for example 0.95.
-      seed: of the resampling.
+      seed: see `resamples`.
       bounds: of the statistic, which the interval does not exceed.
 
     Raises:
@@ -275,21 +255,19 @@ def interval(
     return _students(whole, values, degrees, confidence, bounds, least)
 
 
-def _whole(
-    statistic: Statistic, samples: Sequence[Float[np.ndarray, "tasks _"]]
-) -> Float[np.ndarray, "*s"] | np.float64:
+def _whole(statistic: Statistic, samples: Sequence[Float[np.ndarray, "tasks _"]]) -> Values:
     """Return a statistic of all runs, of which none is resampled."""
     return np.asarray(statistic(*(scores[None] for scores in samples)))[0]
 
 
 def _students(
-    value: Float[np.ndarray, "*s"] | np.float64,
+    value: Values,
     resampled: Float[np.ndarray, "resamples *s"],
     degrees: float,
     confidence: float,
     bounds: tuple[float, float],
     without_spread: float,
-) -> tuple[Float[np.ndarray, "*s"] | np.float64, Float[np.ndarray, "*s"] | np.float64]:
+) -> tuple[Values, Values]:
     """Return Student's interval around a value; NaN without degrees of freedom.
 
     `without_spread` is its half width where all resamples are the same.

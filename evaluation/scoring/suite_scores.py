@@ -12,6 +12,7 @@ settings or experiments is scored, too.
 import contextlib
 import dataclasses
 import itertools
+import pathlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,8 +25,8 @@ from jaxtyping import Float
 from environments.errors import import_package, require
 from environments.simulators import Episode
 from environments.suites import bsuite, crafter
-from evaluation.results import LearningCurves
-from evaluation.scoring import statistics
+from evaluation.scoring.evaluation import Evaluation
+from training import records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,34 +53,20 @@ def crafter_score(
     return np.expm1(np.mean(np.log1p(100.0 * success_rates), axis=-1))
 
 
-def score_achievements(
-    contender_curves: Mapping[str, LearningCurves], task: int
-) -> dict[str, CrafterScores]:
-    """Return the scores of each contender on a task; without those that have no achievements.
-
-    Args:
-      contender_curves: the learning curves by contender.
-      task: index on the curves' first axis.
-    """
-    return {
-        name: scores
-        for name, curves in contender_curves.items()
-        if (scores := _score(curves, task)) is not None
-    }
-
-
-def _score(curves: LearningCurves, task: int) -> CrafterScores | None:
-    if not set(crafter.ACHIEVEMENTS) <= set(curves.results):
-        return None
-    rates = np.stack([curves.results[name][task] for name in crafter.ACHIEVEMENTS], axis=-1)
-    rates = rates[np.isfinite(rates).all(axis=-1)]
-    if not len(rates):
-        return None
-    percent = 100.0 * rates.mean(axis=0)
-    return CrafterScores(
-        success_rates=dict(zip(crafter.ACHIEVEMENTS, percent, strict=True)),
-        scores=crafter_score(rates),
-    )
+def score_achievements(evaluation: Evaluation, task: int) -> dict[str, CrafterScores]:
+    """Return the scores of the shown contenders that have achievements on a task, by its index."""
+    found = {}
+    for contender in evaluation.shown:
+        results = evaluation.contender_curves[contender.name].results
+        if not set(crafter.ACHIEVEMENTS) <= set(results):
+            continue
+        rates = np.stack([results[name][task] for name in crafter.ACHIEVEMENTS], axis=-1)
+        rates = rates[np.isfinite(rates).all(axis=-1)]
+        if len(rates):
+            percent = map(float, 100.0 * rates.mean(axis=0))
+            success_rates: dict[str, float] = dict(zip(crafter.ACHIEVEMENTS, percent, strict=True))
+            found[contender.name] = CrafterScores(success_rates, crafter_score(rates))
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,39 +84,50 @@ class BsuiteScores:
     unfinished: tuple[str, ...]
 
 
-def settings_of(tasks: Sequence[str]) -> list[str]:
-    """Return the tasks that are bsuite's."""
-    return [task for task in tasks if task.startswith("bsuite/")]
-
-
-def score_contenders(
-    contenders: Sequence[str],
-    settings: Sequence[str],
-    seeds: Sequence[int],
-    read_episodes: Callable[[str, str, int], Sequence[Episode]],
+def score_bsuite(
+    evaluation: Evaluation, folder_of: Callable[[str, str, int], pathlib.Path | None]
 ) -> tuple[dict[str, list[BsuiteScores]], dict[tuple[str, int], ValueError]]:
     """Return the scores of each contender's seeds, and the errors of episodes that are damaged.
 
-    A seed counts if all of its runs have episodes. Contenders without such a seed are left out.
+    They are of contenders that act in one environment at a time. A seed counts if all of its runs
+    have episodes. Contenders without such a seed are left out; so are all if no task is bsuite's.
 
     Args:
-      contenders: names.
-      settings: of bsuite.
-      seeds: to score.
-      read_episodes: returns the episodes of a run, by contender, setting and seed; raises a
-        ValueError if they are damaged.
+      evaluation: whose runs to score.
+      folder_of: returns the folder of a run, by contender, task and seed; None if there is none.
     """
     scores: dict[str, list[BsuiteScores]] = {}
     errors: dict[tuple[str, int], ValueError] = {}
-    for contender, seed in itertools.product(contenders, seeds):
+    settings = [task for task in evaluation.tasks if task.startswith("bsuite/")]
+    alone = [x.name for x in evaluation.shown if settings and x.num_environments == 1]
+    for contender, seed in itertools.product(alone, evaluation.seeds):
         try:
-            runs = {setting: read_episodes(contender, setting, seed) for setting in settings}
+            runs = {x: _read_episodes(folder_of(contender, x, seed)) for x in settings}
         except ValueError as error:
             errors[contender, seed] = error
             continue
         if all(runs.values()):
             scores.setdefault(contender, []).append(score(runs))
     return scores, errors
+
+
+def _read_episodes(folder: pathlib.Path | None) -> list[Episode]:
+    """Return all episodes of a run; empty if they were not kept.
+
+    Raises:
+      ValueError: if they are damaged; the message names the file or folder.
+    """
+    if folder is None:
+        return []
+    try:
+        episodes = records.read_episodes(folder)
+        for one in episodes:
+            numbers = (one.episode_return, one.length, *one.results.values())
+            if not all(isinstance(x, int | float) for x in numbers):
+                raise TypeError(f"expected numbers, found {one}")
+        return episodes
+    except (AttributeError, KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"The episodes in {folder} are damaged ({error!r}).") from error
 
 
 def score(runs: Mapping[str, Sequence[Episode]]) -> BsuiteScores:
@@ -161,39 +159,10 @@ def score(runs: Mapping[str, Sequence[Episode]]) -> BsuiteScores:
     )
 
 
-def to_csv(scores: Mapping[str, Sequence[BsuiteScores]]) -> str:
-    """Return a CSV table with a row for each contender and experiment, and contender and tag.
-
-    Args:
-      scores: of each contender's seeds.
-    """
-    rows = []
-    for contender, seeds in scores.items():
-        for kind, field in (("experiment", "experiments"), ("tag", "tags")):
-            for name in getattr(seeds[0], field):
-                values = np.array([getattr(one, field)[name] for one in seeds])
-                error = statistics.standard_error(values)
-                rows.append(
-                    {
-                        "contender": contender,
-                        "of": kind,
-                        "name": name,
-                        "score": f"{statistics.mean(values):.6g}",
-                        "standard error": "" if np.isnan(error) else f"{error:.6g}",
-                        "seeds": len(seeds),
-                        "unfinished": sum(name in one.unfinished for one in seeds),
-                    }
-                )
-    return pd.DataFrame(rows).to_csv(index=False, lineterminator="\n")
-
-
 def _logs(runs: Mapping[str, Sequence[Episode]]) -> Any:
     """Return the table that bsuite would read from its own logs of the runs."""
-    rows = [
-        row
-        for name, episodes in runs.items()
-        for row in _logged(name.removeprefix("bsuite/"), episodes)
-    ]
+    logged = (_logged(name.removeprefix("bsuite/"), episodes) for name, episodes in runs.items())
+    rows = [*itertools.chain(*logged)]
     return _import("logging.logging_utils").join_metadata(pd.DataFrame(rows))
 
 
@@ -224,9 +193,6 @@ def _logged(bsuite_id: str, episodes: Sequence[Episode]) -> Iterator[dict[str, A
 def _series_can_append() -> Iterator[None]:
     """Add to pandas, for a while, a method that bsuite calls and pandas has no more."""
     series: Any = pd.Series
-    if hasattr(series, "append"):
-        yield
-        return
     series.append = lambda self, other: pd.concat([self, other])
     try:
         yield

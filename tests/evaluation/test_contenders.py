@@ -14,7 +14,7 @@ import disco
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders
-from evaluation.report.drawing import colours_of
+from evaluation.report.drawing import styled
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
 from launch.support import evaluations as command
@@ -327,14 +327,15 @@ def test_only_a_discovered_rule_of_another_package_is_called_so():
     names = [x.name for x in shown]
     assert (names[0], names[-1]) == ("learned", "random")
     assert "short_traces" in names
-    warm, *others = colours_of([x for x in shown if x.name in ("learned", "short_traces")])
-    assert others == colours_of([x for x in contenders if x.kind == "actor_critic"])
-    assert warm not in others
+    (_, warm), (_, other) = styled(shown, ("learned", "short_traces"))
+    [(_, cold)] = styled(contenders, ["actor_critic"])
+    assert warm != other == cold
 
 
 def test_all_baselines_differ_in_colour():
     config = dataclasses.replace(common.CONFIG, baselines=BASELINES)
-    colours = colours_of(make_contenders((), config))
+    made = make_contenders((), config)
+    colours = [colour for _, colour in styled(made, [x.name for x in made])]
     assert len(set(colours)) == len(colours) == len(BASELINES) + 1  # And random.
 
 

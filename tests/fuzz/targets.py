@@ -139,7 +139,7 @@ def _write_discovery(folder: pathlib.Path) -> None:
 def _read_discovery(folder: pathlib.Path) -> Any:
     from disco_common.configuration import from_json
     from disco_common.json_lines import read_object
-    from launch import report
+    from evaluation.report.discoveries import read_discovery
     from launch.support.settings import DiscoverSettings
 
     run = folder / "discovery"
@@ -147,7 +147,7 @@ def _read_discovery(folder: pathlib.Path) -> Any:
         settings = from_json(DiscoverSettings, read_object(run / "config.json"))
     except ValueError as error:
         raise ValueError(f"{run}: {error}") from error
-    found = report._discovery(run)
+    found = read_discovery(run)
     return [json.dumps(dataclasses.asdict(settings)), list(found.problems), str(found.metrics)]
 
 

@@ -117,7 +117,6 @@ def _evaluation(folder, name: str) -> EvaluationSection:
         pictures=Pictures(
             {name: [(name, b"")]},
             {name: [Film(name, pathlib.Path(f"film{x}"), f"{name}{x}") for x in (".gif", ".mp4")]},
-            {name: [name]},
             left_out=3,
         ),
         bsuite={name: [BsuiteScores({name: 0.5}, {name: 0.5}, (name,))]},
@@ -138,7 +137,7 @@ def test_an_evaluation(name, tmp_path):
         f"{name} has no run on {name}, and no aggregate here.",
         f"{name} with seed 3 is left out. {name}",
         f"Achievements in {name}",
-        f"No pictures of {name}: {name}.",
+        f"No pictures of {name} 2: their observations",
     )
 
 

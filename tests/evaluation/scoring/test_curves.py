@@ -1,8 +1,7 @@
 import numpy as np
 
 from evaluation.results import Episodes, LearningCurves
-from evaluation.scoring.curves import areas, join_intervals
-from evaluation.scoring.references import Scale
+from evaluation.scoring.evaluation import join_intervals
 
 
 def curves_of() -> LearningCurves:
@@ -26,9 +25,3 @@ def test_intervals_are_joined_until_each_has_an_episode():
     updates, (joined,) = join_intervals([curves_of()], np.array([True, False]))
     np.testing.assert_array_equal(updates, [20, 40, 60])
     np.testing.assert_array_equal(joined.mean_return, [[[3.0, 9.0, 15.0]]])
-
-
-def test_the_area_of_a_curve_is_its_mean():
-    scale = Scale("", "", np.array([True, False]), low=np.zeros(1), high=np.full(1, 3.0))
-    found = areas({"a": curves_of()}, scale)
-    np.testing.assert_array_equal(found["a"], [[3.0]])  # Of 1, 3 and 5.

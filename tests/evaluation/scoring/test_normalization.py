@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 
 from environments.registry import members_of
 from evaluation.scoring.references import Reference, normalize, published_scales, reference_scale
@@ -13,14 +12,12 @@ def test_normalised_scores():
     np.testing.assert_allclose(capped, [[0, 1.5], [0.5, 1]])
 
 
-def test_one_score_is_normalised_as_all_are():
+def test_a_scale_is_of_the_tasks_that_count():
     scales = {"a": Reference("", 1.0, 3.0, None, ""), "c": Reference("", -3.0, 7.0, 100, "")}
     scale = reference_scale("abc", scales, counted=np.array([True, False, True]))
     assert "the optimum on 1 tasks, the best of long runs on 1" in scale.definition
-    np.testing.assert_allclose(scale.normalize(np.array([[2.0], [2.0]])), [[0.5], [0.5]])
-    assert scale.normalize_one(2.0, task=0) == 0.5
-    assert np.isnan(scale.normalize_one(2.0, task=1))
-    assert scale.normalize_one(2.0, task=2) == 0.5
+    np.testing.assert_array_equal(scale.counted, [True, False, True])
+    np.testing.assert_allclose(scale.normalize(np.full((3, 1), 2.0)), [[0.5], [0.5]])
 
 
 def test_papers_define_scales_only_on_tasks_that_all_have_references():
@@ -32,8 +29,8 @@ def test_papers_define_scales_only_on_tasks_that_all_have_references():
         2.0,
     )
     assert human.low.shape == human.high.shape == (2,)
-    assert human.normalize_one(human.high[1], task=1) == pytest.approx(1.0)
-    assert saber.normalize_one(100.0 * saber.high[1], task=1) == 2.0
+    np.testing.assert_allclose(human.normalize(human.high[:, None]), [[1.0], [1.0]])
+    np.testing.assert_allclose(saber.normalize(100.0 * saber.high[:, None]), [[2.0], [2.0]])
     assert published_scales(["atari/Pong", "catch/5x5"]) == []
 
 
