@@ -1,10 +1,9 @@
 """Tables of the scores that papers report on an evaluation's tasks, beside ours."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +26,7 @@ _UNKNOWN = "episodes unknown to us"
 _UNITS = {10**9: "B", 10**6: "M", 10**3: "K"}
 
 
-@dataclasses.dataclass(frozen=True)
-class TaskTable:
+class TaskTable(NamedTuple):
     """Our scores and the papers'.
 
     Attributes:
@@ -88,9 +86,7 @@ def _rows_over_tasks(
     tasks: Sequence[str], columns: Mapping[str, Mapping[str, float]], scales: Sequence[Scale]
 ) -> Iterator[dict[str, str]]:
     """Yield the mean and the median normalised score of the columns that have every task."""
-    if len(tasks) < 2:
-        return
-    for scale in scales:
+    for scale in scales if len(tasks) > 1 else ():
         if not scale.counted.all():
             continue
         values = {}
@@ -107,10 +103,8 @@ def _cell(score: float | None) -> str:
 
 
 def _budget(budget: int) -> str:
-    for unit, letter in _UNITS.items():
-        if budget >= unit:
-            return f"{budget / unit:g}{letter}"
-    return str(budget)
+    unit = next((x for x in _UNITS if budget >= x), 1)
+    return f"{budget / unit:g}{_UNITS.get(unit, '')}"
 
 
 def _distinct(name: str, others: Mapping[str, object]) -> str:
@@ -161,9 +155,6 @@ def rounded(value: float) -> float | None:
 def protocols(tasks: Sequence[str]) -> list[tuple[str, str]]:
     """Return source and protocol of each paper's table that has scores on some of the tasks."""
     used = {
-        score.source
-        for task in tasks
-        for metric in METRICS
-        for score in published_scores(task, metric)
+        x.source for task in tasks for metric in METRICS for x in published_scores(task, metric)
     }
     return [(x.source, x.protocol) for x in published_tables() if x.source in used]

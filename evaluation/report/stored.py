@@ -47,12 +47,8 @@ RunKey = tuple[str, str, int]
 class StoredEvaluation:
     """An evaluation on disk, finished or not.
 
-    Attributes:
-      folder: of the evaluation.
-      config: its settings.
-      tasks: names.
-      contenders: without their rules.
-      provenance: code version, command, machine; JSON values.
+    The contenders are without their rules; the provenance has JSON values: code version, command,
+    machine.
     """
 
     folder: pathlib.Path

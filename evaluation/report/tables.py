@@ -244,15 +244,11 @@ def compute(contender: Contender, num_steps: int) -> dict[str, str]:
 
 def source_rows(merged: MergedEvaluation) -> list[dict[str, Any]]:
     """Return a row for each folder of an evaluation."""
-    columns = {
-        "code": "code_version",
-        "jax": "jax_version",
-        **{name: name for name in ("machine", "processors", "started")},
-    }
+    known = "code_version jax_version machine processors started".split()
     return [
         {
             "folder": source.folder,
-            **{name: source.provenance.get(key, "") for name, key in columns.items()},
+            **{name.removesuffix("_version"): source.provenance.get(name, "") for name in known},
             "first seed": source.config.seed,
         }
         for source in merged.sources
@@ -282,13 +278,9 @@ def over_seeds(seeds: int) -> str:
 
 
 def interval_legend(tasks: int, confidence: float, mark: str, discoveries: bool) -> str:
-    """Return what intervals over a number of tasks are over.
+    """Return what intervals are over, of statistics over a number of tasks.
 
-    Args:
-      tasks: the number.
-      confidence: of the intervals.
-      mark: by which a reader finds the intervals over tasks.
-      discoveries: whether some contender is several discoveries.
+    A reader finds those over tasks by a mark. `discoveries` says whether some contender is several.
     """
     nested = "seeds (of several discoveries, over discoveries)" if discoveries else "seeds"
     found = f"{confidence:.0%} intervals over {nested} with these tasks"

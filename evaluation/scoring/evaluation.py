@@ -187,14 +187,6 @@ class Evaluation:
         }
 
     @cached_property
-    def scores_over_discoveries(self) -> dict[str, Float[np.ndarray, "tasks rules"]]:
-        """The mean scores of each discovery's rules, by its description: a rule is a run."""
-        return {
-            several: np.stack([statistics.mean(self.scores[name]) for name in names], axis=-1)
-            for several, names in self.discoveries.items()
-        }
-
-    @cached_property
     def scales(self) -> list[Scale]:
         """The scales that are defined for the tasks: first its own, by references; maybe none."""
         counted = np.array([task not in self.left_out for task in self.tasks], bool)

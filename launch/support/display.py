@@ -16,7 +16,6 @@ from rich.text import Text
 
 from disco_common.terminal import console, printable
 from evaluation.report.evaluation_files import WrittenEvaluation
-from evaluation.report.tables import ScoreTable
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -73,8 +72,19 @@ class ProgressBar:
 
 
 def print_evaluation(written: WrittenEvaluation) -> None:
-    """Print what an evaluation found, and where it wrote it."""
-    console(log_width=44 + 26 * len(written.table.contenders)).print(_rich_table(written.table))
+    """Print what an evaluation found, the best scores in bold, and where it wrote it."""
+    table = written.table
+    made = Table(title=table.title, caption=table.caption or None)
+    made.add_column("task", no_wrap=True)
+    for contender in table.contenders:
+        made.add_column(printable(contender), justify="right")
+    for task, cells in table.scores:
+        texts = [Text(cell.text, "bold" if cell.is_best else "") for cell in cells]
+        made.add_row(printable(task), *texts)
+    made.add_section()
+    for label, texts in table.aggregates:
+        made.add_row(label, *texts)
+    console(log_width=44 + 26 * len(table.contenders)).print(made)
     print(printable(" ".join(written.result.sentences)))
     for remark in written.remarks:
         print(printable(remark))
@@ -89,18 +99,3 @@ def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     for row in rows:
         made.add_row(*(Text(printable(cell)) for cell in row.values()))
     console(log_width=200).print(made)
-
-
-def _rich_table(table: ScoreTable) -> Table:
-    """Return the table with the best score of each task in bold."""
-    made = Table(title=table.title, caption=table.caption or None)
-    made.add_column("task", no_wrap=True)
-    for contender in table.contenders:
-        made.add_column(printable(contender), justify="right")
-    for task, cells in table.scores:
-        texts = [Text(cell.text, "bold" if cell.is_best else "") for cell in cells]
-        made.add_row(printable(task), *texts)
-    made.add_section()
-    for label, texts in table.aggregates:
-        made.add_row(label, *texts)
-    return made
