@@ -13,6 +13,7 @@ import math
 import pathlib
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
@@ -74,6 +75,15 @@ class Drawing(NamedTuple):
     png: bytes
     svg: bytes
 
+    @classmethod
+    def of(cls, figure: Figure) -> "Drawing":
+        """Draw a figure that was made in `plot_style`."""
+        FigureCanvasAgg(figure)
+        png, svg = io.BytesIO(), io.BytesIO()
+        figure.savefig(png, format="png", dpi=130)
+        figure.savefig(svg, format="svg", metadata=_NO_METADATA)
+        return cls(png.getvalue(), svg.getvalue())
+
     @property
     def html(self) -> Markup:
         """The SVG as an element of a page, in the page's ink and without a background."""
@@ -99,21 +109,22 @@ class Drawing(NamedTuple):
         return [folder / name for name in files]
 
 
-def drawn(make: Callable[_P, Figure]) -> Callable[_P, Drawing]:
-    """Have a function that returns a figure draw it in the project's style.
+def plot_style() -> AbstractContextManager[None]:
+    """Return a context in which figures have the project's style.
 
-    The style begins at Matplotlib's defaults, since other packages change the style of the process
-    when they are imported (bsuite's plots do).
+    It begins at Matplotlib's defaults, since other packages change the style of the process when
+    they are imported (bsuite's plots do).
     """
+    return style.context(["default", _STYLE])
+
+
+def drawn(make: Callable[_P, Figure]) -> Callable[_P, Drawing]:
+    """Have a function that returns a figure draw it in the project's style."""
 
     @functools.wraps(make)
     def draw(*args: _P.args, **options: _P.kwargs) -> Drawing:
-        with style.context(["default", _STYLE]):
-            figure, png, svg = make(*args, **options), io.BytesIO(), io.BytesIO()
-            FigureCanvasAgg(figure)
-            figure.savefig(png, format="png", dpi=130)
-            figure.savefig(svg, format="svg", metadata=_NO_METADATA)
-        return Drawing(png.getvalue(), svg.getvalue())
+        with plot_style():
+            return Drawing.of(make(*args, **options))
 
     return draw
 
