@@ -145,8 +145,6 @@ def keep_programs() -> None:
 
 def _cpu_features() -> str:
     """Return the CPU's feature flags as the operating system lists them."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
+    info = pathlib.Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
     return next((x for x in lines if x.startswith(("flags", "Features"))), platform.processor())

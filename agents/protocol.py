@@ -87,14 +87,12 @@ class ReplaySpec:
 
     Attributes:
       capacity: environment steps that it holds, over all environments.
-      anywhere: whether sequences begin at any step, across episodes; otherwise they are unrolls
-        as they were collected.
+      anywhere: whether sequences begin at any step; otherwise they are unrolls as collected.
       online: whether each new sequence is learned from once, in order and without overlap, before
         sequences are drawn at random (DreamerV3, Nature version, "Experience replay"). Only with
         `anywhere`.
-      in_checkpoints: whether checkpoints of runs in host environments contain the replay. If not,
-        a restored run starts with an empty replay. In JAX environments checkpoints always contain
-        it.
+      in_checkpoints: whether checkpoints of runs in host environments contain the replay, as
+        those in JAX environments do; if not, a restored run starts with an empty one.
     """
 
     capacity: int
@@ -220,8 +218,7 @@ class Agent(Protocol):
     def initial_memory(self, batch_size: int, /) -> Memory:
         """Return the memory before the first step of B environments.
 
-        The trainer calls it once, before a run's first episodes. At the start of later episodes
-        `act` resets the memory.
+        The trainer calls it once, before a run's first episodes.
         """
         ...
 

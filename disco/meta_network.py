@@ -66,11 +66,7 @@ class Inputs:
 
 @chex.dataclass(frozen=True)
 class RawTargets:
-    """Logits of the targets, and what they are computed from.
-
-    `summary` is one number per transition for the lifetime RNN; `embedding` is the output of the
-    backward LSTM, gated by the lifetime RNN.
-    """
+    """Logits of the targets, a `summary` for the lifetime RNN, the backward LSTM's gated output."""
 
     pi: Float[Array, "T B A"]
     y: Float[Array, "T B Y"]

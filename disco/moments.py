@@ -16,13 +16,7 @@ DECAY = 0.99  # Weight of the moments before a batch.
 
 @chex.dataclass(frozen=True)
 class Moments:
-    """Moving means of x and of x squared.
-
-    Attributes:
-      first: of x.
-      second: of x squared.
-      decay_product: remaining weight of their initial zeros.
-    """
+    """Moving means of x and of x squared, and the remaining weight of their initial zeros."""
 
     first: Float[Array, ""]
     second: Float[Array, ""]

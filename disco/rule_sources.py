@@ -79,10 +79,8 @@ def short_names(name: str | os.PathLike) -> tuple[str, str]:
     """Return what to call a rule in results, and a longer name where two rules are called alike.
 
     The first one is the file's name without its suffix, or the name of the hub's repository; the
-    longer one has the folder's name before it, or the owner's, with the revision after it.
-
-    Raises:
-      ValueError: if a name of the hub is malformed.
+    longer one has the folder's name before it, or the owner's, with the revision after it. Raises
+    ValueError if a name of the hub is malformed.
     """
     text = os.fspath(name)
     if not text.startswith(HUB):

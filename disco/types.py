@@ -99,8 +99,8 @@ def without_masked_damage(trajectory: Trajectory) -> Trajectory:
 class Unroll(Protocol):
     """The agent's network, as a function `unroll(params, trajectory)`.
 
-    The rule makes no assumption about the network: it may be recurrent (`Trajectory.core_state`),
-    read earlier observations, or ignore all fields but the observation. The simplest is::
+    It may be recurrent (`Trajectory.core_state`), read earlier observations, or ignore all fields
+    but the observation. The simplest is::
 
         def unroll(params, trajectory):
             return network.apply(params, trajectory.observation)

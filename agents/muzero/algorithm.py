@@ -172,10 +172,7 @@ class MuZeroAgent(BaselineAgent):
         return memory, found.action, extras
 
     def _priority(self, error: Float[Array, "B"]) -> Float[Array, "B"]:
-        """Return the priorities of positions whose values have these errors.
-
-        Until a position is first learned from, its error is what the search changed.
-        """
+        """Return priorities by the errors of values; at first, by what the search changed."""
         return (error + _LEAST_ERROR) ** self.config.priority_exponent
 
     def update(self, state: NetworkState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:

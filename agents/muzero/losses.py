@@ -107,8 +107,7 @@ class MuZeroConfig(BaselineConfig):
 # MuZero Reanalyze's setting of 200 million frames (appendix H: two samples of each state, targets
 # of five steps, a weight of values of 0.25, 80% of samples searched again), with the deep residual
 # network of IMPALA and Gumbel MuZero's search. The input is of 32 RGB frames of 96x96 pixels
-# (appendix E), and the replay of 125,000 sequences of 200 steps
-# (appendix G).
+# (appendix E), and the replay of 125,000 sequences of 200 steps (appendix G).
 PAPER = MuZeroConfig(
     network=NetworkConfig(
         torso=(512,), channels=NETWORKS["impala"].channels, model=512, head=(512,)
@@ -134,12 +133,10 @@ PAPER = MuZeroConfig(
 
 
 def importance_weights(priority: Float[Array, "B"], acts: Bool[Array, "B"]) -> Float[Array, "B"]:
-    """Return the weights of positions drawn by priority: inverse, with a mean of 1 over a batch.
+    """Return the weights of positions drawn by priority, inverse to it.
 
     They make the expected loss that of uniform draws (Schrittwieser et al. 2020, appendix G), but
-    for a factor that differs between batches as their positions do.
-
-    The mean is over positions that are learned from (`acts`).
+    for a factor: their mean is 1 over the positions of a batch that are learned from (`acts`).
     """
     inverse = 1.0 / priority
     return inverse / masked_mean(inverse, acts)
