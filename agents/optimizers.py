@@ -1,4 +1,4 @@
-"""The agents' optimiser (DiscoRL, Methods)."""
+"""Optimisers of agents: DiscoRL's Adam (its Methods), Dreamer's LaProp."""
 
 from functools import partial
 from typing import NamedTuple
@@ -150,3 +150,39 @@ def cosine_schedule(num_updates: int, end: float, num_warmup: int = 0) -> optax.
         end_value=end,
     )
     return lambda count: schedule(jnp.asarray(count, jnp.result_type(float)))
+
+
+def clip_to_parameters(clipping: float = 0.3, eps: float = 1e-3) -> optax.GradientTransformation:
+    """Return adaptive gradient clipping per tensor.
+
+    The norm of a tensor's gradient is clipped to `clipping` times the norm of the tensor, but at
+    least `clipping * eps`. (`optax.adaptive_grad_clip` clips per unit.)
+    """
+
+    def clip(gradient, parameter):
+        most = clipping * jnp.maximum(eps, jnp.linalg.norm(parameter))
+        return gradient / jnp.maximum(1.0, jnp.linalg.norm(gradient) / most)
+
+    return optax.stateless_with_tree_map(clip)
+
+
+def laprop(
+    learning_rate: float = 4e-5,
+    warmup: int = 1000,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-20,
+    clipping: float = 0.3,
+) -> optax.GradientTransformation:
+    """Return the optimiser of Hafner et al. 2025: clipped gradients, normalised, then averaged.
+
+    The learning rate rises linearly from 0, that of the first update, in `warmup` updates. For the
+    decay `b2` of the average of squares the paper says 0.99, its code 0.999.
+    """
+    schedule = optax.linear_schedule(0.0, learning_rate, warmup) if warmup else learning_rate
+    return optax.chain(
+        clip_to_parameters(clipping),
+        optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
+        optax.ema(b1, debias=True),
+        optax.scale_by_learning_rate(schedule),
+    )

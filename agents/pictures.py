@@ -28,8 +28,8 @@ PLANE_COLOURS = tuple(_TEN_COLOURS[i] for i in (0, 7, 2, 3, 1, 4, 6, 8, 9, 5))
 """Of planes, in order. The second is grey, for the walls of this project's grid-worlds."""
 
 
-def is_picture(spec: environments.ObservationSpec) -> bool:
-    """Return whether observations can be drawn: images, boards, grids of planes."""
+def is_picture(spec: Any) -> bool:
+    """Return whether observations of a shape can be drawn: images, boards, grids of planes."""
     shape = getattr(spec, "shape", ())
     return len(shape) in (2, 3) and sorted(shape)[-2] >= _LEAST_SIDE and min(shape[:2]) > 1
 

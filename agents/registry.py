@@ -62,6 +62,8 @@ class Algorithm:
         environments of the evaluated rules' agents.
       shown: returns the name in tables and of folders, of a name with parameters; by default the
         same.
+      variant: returns the word for a config's variant, which settings cannot change: each has sizes
+        of its own.
       present: returns settings that an earlier version stored as today's, from these and today's
         config of the same name (`present_settings`).
       train: in place of `make`, for an algorithm with its own training loop (`Configured.train`).
@@ -79,6 +81,7 @@ class Algorithm:
     tuned: Callable[[Shared, Settings], Any] | None = None
     has_literature: bool = True
     shown: Callable[[str], str] | None = None
+    variant: Callable[[Any], str] | None = None
     present: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
     train: Callable[..., Generator[TrainingReport]] | None = None
 
@@ -95,10 +98,24 @@ class Algorithm:
 
         Raises:
           ValueError: if there is no such preset or setting, or a value cannot be parsed or is out
-            of range.
+            of range, or of another variant.
         """
-        made = Configured(self, *(self.configs or self._of_preset)(_split(parameters)[0]))
-        return made.changed(lambda config: _with_overrides(self.name, config, parameters))
+        named, found = self._named(parameters)
+        self.require_variant(named.config, found.config)
+        return found
+
+    def _named(self, parameters: str) -> tuple["Configured", "Configured"]:
+        """Return the algorithm with the settings of the words of parameters, and of them all."""
+        named = Configured(self, *(self.configs or self._of_preset)(_split(parameters)[0]))
+        return named, named.changed(lambda config: _with_overrides(self.name, config, parameters))
+
+    def require_variant(self, config: Any, changed: Any) -> None:
+        """Raise ValueError if a config with changes is another variant."""
+        if self.variant and (word := self.variant(changed)) != (named := self.variant(config)):
+            raise ValueError(
+                f"{self.name}'s settings make it {word!r} with the sizes of {named!r}; expected"
+                f" {self.name}/{word}."
+            )
 
     def _of_preset(self, words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
         if len(words) > 1 or not set(words) <= set(self.presets):
@@ -143,7 +160,7 @@ class Algorithm:
           ValueError: if the algorithm has other settings in this version, or the parameters that
             the run was called by say something else.
         """
-        today = self.configured(parameters)
+        _, today = self._named(parameters)
 
         def read(stored: Mapping[str, Any], config: Any) -> Any:
             given = stored if self.present is None else self.present(stored, config)
@@ -244,7 +261,9 @@ class Configured:
 
         Raises ValueError if there is no such setting, or a value is out of range.
         """
-        return self.changed(lambda config: _replaced(self.algorithm.name, config, changes))
+        found = self.changed(lambda config: _replaced(self.algorithm.name, config, changes))
+        self.algorithm.require_variant(self.config, found.config)
+        return found
 
     def for_run(self, num_steps: int) -> "Configured":
         """Return the algorithm for runs of environment steps, over which rates may fall."""

@@ -57,3 +57,8 @@ AT_LEAST_0 = Range("at least 0", lambda x: x >= 0)
 AT_LEAST_1 = Range("at least 1", lambda x: x >= 1)
 FRACTION = Range("0 to 1", lambda x: 0 <= x <= 1)
 BELOW_1 = Range("at least 0, below 1", lambda x: 0 <= x < 1)
+
+
+def divisor_of(name: str, number: int) -> Range:
+    """Return the range of the divisors of a setting's number, which are at least 1."""
+    return Range(f"a divisor of {name} ({number})", lambda x: x >= 1 and number % x == 0)

@@ -6,21 +6,32 @@ replaces the stored model states by those that it computes.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from agents import compilation, pictures
-from agents.dreamer import distributions, learner, losses
-from agents.dreamer.learner import ActorState, LearnerState
+from agents.dreamer import distributions, losses
+from agents.dreamer.config import DreamerConfig
 from agents.dreamer.losses import Scales
-from agents.dreamer.model import ACTOR, Model, Params, Sequences, observe
+from agents.dreamer.model import (
+    ACTOR,
+    CRITIC,
+    WORLD_MODEL,
+    Model,
+    Params,
+    Sequences,
+    observe,
+    observe_step,
+)
 from agents.dreamer.networks import State, embed_action, initial_state
+from agents.optimizers import laprop
 from agents.protocol import (
     Batch,
     Examination,
@@ -34,7 +45,38 @@ from agents.protocol import (
 
 ACTION = "action"
 _OBSERVATION = "observation"
+SLOW_CRITIC_DECAY = 0.98  # Of the moving average of the critic's parameters (Table W.1).
 _CONTEXT = 1  # Steps before a sequence; it starts from the model state of the last of them.
+
+
+class LearnerState(NamedTuple):
+    """The learning state.
+
+    Attributes:
+      params: of all networks.
+      slow_critic: moving average of the critic's parameters.
+      optimizer: the optimiser's state.
+      scales: running statistics and adaptive weights of the losses.
+      updates: number of updates so far, `[]`.
+    """
+
+    params: Params
+    slow_critic: PyTree[Array]
+    optimizer: optax.OptState
+    scales: Scales
+    updates: Array
+
+
+class ActorState(NamedTuple):
+    """The memory of an agent that acts in E environments.
+
+    Attributes:
+      state: the model state, `[E]`.
+      action: the last action, by name, `[E, ...]`.
+    """
+
+    state: State
+    action: Mapping[str, Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,13 +133,26 @@ class DreamerAgent:
         )
 
     def init(self, key: PRNGKeyArray) -> LearnerState:
-        return learner.init(self.model, key)
+        params = self.model.init(key)
+        return LearnerState(
+            params=params,
+            slow_critic=jax.tree.map(jnp.copy, params[CRITIC]),
+            optimizer=make_optimizer(self.model.config).init(params),
+            scales=losses.initial_scales(self.model),
+            updates=jnp.zeros((), jnp.int32),
+        )
 
     def acting_state(self, state: LearnerState) -> Params:
         return {name: state.params[name] for name in ("encoder", "rssm", ACTOR)}
 
     def initial_memory(self, batch_size: int) -> ActorState:
-        return learner.initial_actor(self.model, batch_size)
+        action = {
+            name: jnp.zeros((batch_size,), jnp.int32)
+            if part.is_discrete
+            else jnp.zeros((batch_size, part.size))
+            for name, part in sorted(self.model.action_parts)
+        }
+        return ActorState(initial_state(self.model.config, batch_size), action)
 
     def act(
         self,
@@ -108,19 +163,27 @@ class DreamerAgent:
         mode: Mode,
     ) -> tuple[ActorState, Array, dict[str, Any]]:
         del mode  # It samples from its policy in both modes.
-        is_first = timestep.step_type == dm_env.StepType.FIRST
-        observation = named(timestep.observation)
-        memory = learner.act(self.model, acting_state, memory, observation, is_first, key)
-        extras: dict[str, Any] = {"action": memory.action}
-        if self.model.config.stores_latents:
-            extras |= self._stored(memory.state)
-        action = memory.action[ACTION]
-        return memory, self.action_range.scale(action) if self.action_range else action, extras
+        model, is_first = self.model, timestep.step_type == dm_env.StepType.FIRST
+        tokens = model.encode(acting_state, named(timestep.observation))
+        embedded = embed_action(model.actions, memory.action)
+        state_key, action_key = jax.random.split(key)
+        state, _ = observe_step(
+            model, acting_state, memory.state, embedded, tokens, is_first, state_key
+        )
+        policies: dict[str, Any] = model.policies(acting_state, state.features)
+        keys = jax.random.split(action_key, len(policies))
+        parts = {x: policies[x].sample(key) for x, key in zip(policies, keys, strict=True)}
+        extras: dict[str, Any] = {"action": parts}
+        if model.config.stores_latents:
+            extras |= self._stored(state)
+        action = parts[ACTION]
+        scaled = self.action_range.scale(action) if self.action_range else action
+        return ActorState(state, parts), scaled, extras
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del name
         replayed, start = self.to_sequences(batch)
-        state, states, metrics = learner.update(self.model, state, replayed, start, key)
+        state, states, metrics = learn(self.model, state, replayed, start, key)
         return Update(
             state, metrics, self._stored(states) if self.model.config.stores_latents else None
         )
@@ -184,8 +247,56 @@ class DreamerAgent:
     @property
     def _pictured(self) -> list[str]:
         """The names of the observations that are pictures, in order."""
-        parts = self.model.observation_parts
-        return sorted(name for name, x in parts if pictures.is_picture(x.spec))
+        return sorted(x for x, kind in self.model.observation_parts if pictures.is_picture(kind))
+
+
+def make_optimizer(config: DreamerConfig) -> optax.GradientTransformation:
+    """Return one optimiser for all networks, or the arXiv version's for each group (Table W.1)."""
+    if not config.is_v1:
+        return laprop(config.learning_rate, config.warmup)
+
+    def clipped_adam(learning_rate: float, eps: float, max_gradient_norm: float):
+        clip = optax.clip_by_global_norm(max_gradient_norm)
+        return optax.chain(clip, optax.adam(learning_rate, eps=eps))
+
+    groups: dict[Hashable, optax.GradientTransformation] = {
+        "world": clipped_adam(config.learning_rate, 1e-8, 1000.0),
+        ACTOR: clipped_adam(config.actor_critic_learning_rate, 1e-5, 100.0),
+        CRITIC: clipped_adam(config.actor_critic_learning_rate, 1e-5, 100.0),
+    }
+    labels = {name: "world" for name in WORLD_MODEL} | {ACTOR: ACTOR, CRITIC: CRITIC}
+    return optax.multi_transform(groups, labels)
+
+
+def learn(
+    model: Model, state: LearnerState, batch: Sequences, start: State, key: PRNGKeyArray
+) -> tuple[LearnerState, State, dict[str, Array]]:
+    """Make one update.
+
+    `start` are the model states before the sequences, `[B]`.
+
+    Returns:
+      The learning state after the update, the model states of the sequences, and metrics.
+    """
+    (total, outcome), gradients = jax.value_and_grad(losses.loss, has_aux=True)(
+        state.params, state.slow_critic, model, batch, start, state.scales, key
+    )
+    updates, optimizer = make_optimizer(model.config).update(
+        gradients, state.optimizer, state.params
+    )
+    params: Any = optax.apply_updates(state.params, updates)
+    decay = SLOW_CRITIC_DECAY
+    slow = jax.tree.map(
+        lambda slow, new: decay * slow + (1.0 - decay) * new, state.slow_critic, params[CRITIC]
+    )
+    metrics = {
+        "loss": total,
+        **{f"loss/{name}": jnp.mean(x) for name, x in outcome.losses.items()},
+        **outcome.metrics,
+        **{f"gradient_norm/{name}": optax.tree.norm(x) for name, x in gradients.items()},
+    }
+    state = LearnerState(params, slow, optimizer, outcome.scales, state.updates + 1)
+    return state, outcome.observed.states, metrics
 
 
 @compilation.jit_compiled_fast(static_argnums=0)

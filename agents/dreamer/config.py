@@ -1,11 +1,33 @@
 """Dreamer's settings: those of the papers by version, size, ablation and benchmark; a laptop's."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Range
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Range, divisor_of
 
-VERSIONS = ("nature", "v1")
+# Deterministic and other units, classes, depth and layers, by version and size. Those of `"v1"` are
+# Table B.1's, but for its size 1M, which the paper has not.
+SIZES: Mapping[str, Mapping[str, tuple[int, int, int, int, int]]] = {
+    "nature": {
+        "1m": (512, 64, 4, 4, 3),
+        "12m": (2048, 256, 16, 16, 3),
+        "25m": (3072, 384, 24, 24, 3),
+        "50m": (4096, 512, 32, 32, 3),
+        "100m": (6144, 768, 48, 48, 3),
+        "200m": (8192, 1024, 64, 64, 3),
+        "400m": (12288, 1536, 96, 96, 3),
+    },
+    "v1": {
+        "1m": (256, 64, 8, 8, 1),
+        "xs": (256, 256, 32, 24, 1),
+        "s": (512, 512, 32, 32, 2),
+        "m": (1024, 640, 32, 48, 3),
+        "l": (2048, 768, 32, 64, 4),
+        "xl": (4096, 1024, 32, 96, 5),
+    },
+}
+VERSIONS = tuple(SIZES)
 # Of the arXiv version's Appendix E; each changes what its name says (`agents.dreamer.losses`).
 ABLATIONS = (
     "NoFreeBits",
@@ -21,7 +43,6 @@ ABLATIONS = (
     "ReturnStd",
     "TargetEntropy",
 )
-_MOST_CLASSES = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,26 +125,13 @@ class DreamerConfig:
                 )
         for numbers, names in _RANGES.items():
             numbers.require(self, "Dreamer's ", *names.split())
-        if self.classes > _MOST_CLASSES:
-            raise ValueError(
-                f"Dreamer's classes is {self.classes}; expected at most {_MOST_CLASSES}, as many as"
-                " a byte of the replay can tell apart."
-            )
-        if not self.is_v1 and self.deterministic % self.blocks:
-            raise ValueError(
-                f"Dreamer's blocks is {self.blocks}; expected a divisor of deterministic"
-                f" ({self.deterministic})."
-            )
-        if self.prefill < self.batch_size:
-            raise ValueError(
-                f"Dreamer's prefill is {self.prefill}; expected at least a batch of"
-                f" {self.batch_size} sequences (batch_size)."
-            )
-        if self.imagine_last and not 2 <= self.imagine_last <= self.batch_length:
-            raise ValueError(
-                f"Dreamer's imagine_last is {self.imagine_last}; expected 0, or from 2 to"
-                f" batch_length ({self.batch_length})."
-            )
+        least, most = self.batch_size, self.batch_length
+        enough = Range(f"at least a batch of {least} sequences (batch_size)", lambda x: x >= least)
+        enough.require(self, "Dreamer's ", "prefill")
+        last = Range(f"0, or from 2 to batch_length ({most})", lambda x: not x or 2 <= x <= most)
+        last.require(self, "Dreamer's ", "imagine_last")
+        if not self.is_v1:
+            divisor_of("deterministic", self.deterministic).require(self, "Dreamer's ", "blocks")
 
     @property
     def is_v1(self) -> bool:
@@ -146,11 +154,6 @@ class DreamerConfig:
         return not self.is_v1
 
     @property
-    def symlogs_vectors(self) -> bool:
-        """Whether vectors are encoded and decoded as symlogs."""
-        return self.ablation != "NoObsSymlog"
-
-    @property
     def discount(self) -> float:
         """γ."""
         return 1.0 - 1.0 / self.discount_horizon
@@ -162,8 +165,9 @@ _CHOICES = {
     "dtype": ("auto", "float32", "bfloat16"),
 }
 _RANGES = {
-    AT_LEAST_1: """deterministic latents classes blocks units depth layers horizon batch_size
+    AT_LEAST_1: """deterministic latents blocks units depth layers horizon batch_size
         num_environments replay_capacity image_side image_channels""",
+    Range("1 to 256, which a byte of the replay tells apart", lambda x: 1 <= x <= 256): "classes",
     Range("at least 2", lambda x: x >= 2): "batch_length",
     AT_LEAST_0: "free_nats vector_cost entropy_cost warmup",
     FRACTION: "unimix policy_unimix",
@@ -172,26 +176,6 @@ _RANGES = {
 }
 
 
-# Deterministic units, other units, classes, depth.
-_NATURE_SIZES = {
-    "1m": (512, 64, 4, 4),
-    "12m": (2048, 256, 16, 16),
-    "25m": (3072, 384, 24, 24),
-    "50m": (4096, 512, 32, 32),
-    "100m": (6144, 768, 48, 48),
-    "200m": (8192, 1024, 64, 64),
-    "400m": (12288, 1536, 96, 96),
-}
-# Table B.1: recurrent units, depth, units, layers; and classes, 32 in the paper. The paper has no
-# size 1M.
-_V1_SIZES = {
-    "1m": (256, 8, 64, 1, 8),
-    "xs": (256, 24, 256, 1, 32),
-    "s": (512, 32, 512, 2, 32),
-    "m": (1024, 48, 640, 3, 32),
-    "l": (2048, 64, 768, 4, 32),
-    "xl": (4096, 96, 1024, 5, 32),
-}
 # The arXiv version: Table W.1.
 _V1: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0, "replay_capacity": 1_000_000}
 
@@ -265,34 +249,18 @@ def preset(
     Raises:
       ValueError: if there is no such version, size or ablation.
     """
-    known, is_v1 = sizes(version), version == "v1"
-    benchmark = _BENCHMARKS[family][is_v1] if family in _BENCHMARKS else None
-    if not size:
-        size = benchmark.size if benchmark else ("s" if is_v1 else "12m")
-    if size not in known:
-        raise ValueError(f"Dreamer's size is {size!r}; {version!r} has {', '.join(known)}.")
-    if is_v1:
-        deterministic, depth, units, layers, classes = _V1_SIZES[size]
-        settings = {**_V1, "layers": layers}
-    else:
-        deterministic, units, classes, depth = _NATURE_SIZES[size]
-        settings: dict[str, Any] = {}
-    settings |= {"deterministic": deterministic, "units": units, "classes": classes, "depth": depth}
-    if benchmark:
-        settings |= {name: x for name, x in benchmark._asdict().items() if name != "size"}
-    return DreamerConfig(version, ablation, **settings)
+    is_v1 = version == "v1"
+    benchmark = _BENCHMARKS[family][is_v1]._asdict() if family in _BENCHMARKS else {}
+    own = benchmark.pop("size", "s" if is_v1 else "12m")
+    size = size or own
+    if size not in SIZES.get(version, ()):
+        known = "; ".join(f"{name}: {', '.join(sizes)}" for name, sizes in SIZES.items())
+        raise ValueError(f"There is no Dreamer {version!r} of size {size!r}; expected {known}.")
+    fields = ("deterministic", "units", "classes", "depth", "layers")
+    settings = dict(zip(fields, SIZES[version][size], strict=True)) | benchmark
+    return DreamerConfig(version, ablation, **settings, **(_V1 if is_v1 else {}))
 
 
-def sizes(version: str) -> tuple[str, ...]:
-    """Return the names of a version's sizes, from small to large."""
-    if version not in VERSIONS:
-        raise ValueError(
-            f"Dreamer's version is {version!r}; expected one of {', '.join(VERSIONS)}."
-        )
-    return tuple(_V1_SIZES if version == "v1" else _NATURE_SIZES)
-
-
-def laptop(version: str = "nature", size: str = "", ablation: str = "") -> DreamerConfig:
-    """Return settings for small tasks, of minutes on two cores; by default the least size."""
-    size = size or sizes(version)[0]
+def laptop(version: str = "nature", size: str = "1m", ablation: str = "") -> DreamerConfig:
+    """Return settings for small tasks, of minutes on two cores."""
     return dataclasses.replace(preset(version, size, ablation), **_LAPTOP)

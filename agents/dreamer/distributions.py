@@ -18,15 +18,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from agents.dreamer.config import DreamerConfig
 from disco.values import entropy, signed_hyperbolic
 
-
-def symlog(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Return sign(x) ln(|x| + 1) (the arXiv version, equation 2)."""
-    return rlax.signed_logp1(x)
-
-
-def symexp(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Return the inverse of `symlog`."""
-    return rlax.signed_expm1(x)
+symlog, symexp = rlax.signed_logp1, rlax.signed_expm1  # The arXiv version, equation 2.
 
 
 def signed_square(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -37,6 +29,10 @@ def signed_square(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
 
 def _identity(x: Array) -> Array:
     return x
+
+
+def _chosen(x: Float[Array, "*s C"], index: Int[Array, "*s"]) -> Float[Array, "*s"]:
+    return jnp.take_along_axis(x, index[..., None], axis=-1)[..., 0]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,10 +76,7 @@ class TwoHot:
         total = jnp.where(is_one, 1.0, to_below + to_above)
         weight = jnp.where(is_one, 1.0, to_above / total)
         log_p = jax.nn.log_softmax(logits)
-        log_below, log_above = (
-            jnp.take_along_axis(log_p, i[..., None], axis=-1)[..., 0] for i in (below, above)
-        )
-        found = -(weight * log_below + (1.0 - weight) * log_above)
+        found = -(weight * _chosen(log_p, below) + (1.0 - weight) * _chosen(log_p, above))
         return jnp.where(jnp.isnan(target), jnp.nan, found)  # NaN is in no bin.
 
 
@@ -166,14 +159,6 @@ def kl_divergence(
     return jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=(-2, -1))
 
 
-def bernoulli_loss(
-    logit: Float[Array, "*s"], probability: Float[Array, "*s"]
-) -> Float[Array, "*s"]:
-    """Return the cross-entropy to a probability."""
-    log_p, log_q = jax.nn.log_sigmoid(logit), jax.nn.log_sigmoid(-logit)
-    return -probability * log_p - (1.0 - probability) * log_q
-
-
 @dataclasses.dataclass(frozen=True)
 class Discrete:
     """A policy over a number of actions.
@@ -192,8 +177,7 @@ class Discrete:
 
     def log_prob(self, action: Int[Array, "*s"]) -> Float[Array, "*s"]:
         """Return the log-probabilities of actions."""
-        chosen = jnp.take_along_axis(self.log_probabilities, action[..., None], axis=-1)
-        return chosen[..., 0]
+        return _chosen(self.log_probabilities, action)
 
     def entropy(self) -> Float[Array, "*s"]:
         """Return the entropy in nats."""
@@ -268,44 +252,38 @@ class Observation:
     is_symlog: bool = False
 
     @property
-    def spec(self) -> specs.Array:
-        """The observation as other packages describe it."""
-        return specs.Array(self.shape, self.dtype)
-
-    @property
     def predicted_shape(self) -> tuple[int, ...]:
         return self.shape
 
     def encoded(self, x: Array) -> Float[Array, "*s F"]:
         """Return observations as vectors, the inputs of an MLP."""
-        x = x.astype(jnp.float32).reshape(*self._lead(x), -1)
-        return symlog(x) if self.is_symlog else x
+        return self._numbers(x).reshape(*x.shape[: x.ndim - len(self.shape)], -1)
 
     def loss(self, predicted: Array, target: Array) -> Float[Array, "*s"]:
         """Return the loss of a prediction, summed over the observation's elements."""
-        error, lead = self._error(predicted, target), self._lead(target)
-        axes = tuple(range(len(lead), error.ndim))
+        error = self._error(predicted, target)
+        axes = tuple(range(target.ndim - len(self.shape), error.ndim))
         return jnp.sum(error, axis=axes) if axes else error
 
     def decoded(self, predicted: Array) -> Array:
         """Return a prediction in the observation's range and dtype; numbers are floats."""
         return symexp(predicted) if self.is_symlog else predicted
 
-    def _lead(self, x: Array) -> tuple[int, ...]:
-        return x.shape[: x.ndim - len(self.shape)]
+    def _numbers(self, x: Array) -> Array:
+        """Return observations as the numbers that are encoded and predicted."""
+        x = x.astype(jnp.float32)
+        return symlog(x) if self.is_symlog else x
 
     def _error(self, predicted: Array, target: Array) -> Array:
-        target = target.astype(jnp.float32)
-        target = symlog(target) if self.is_symlog else target
-        return jnp.square(predicted - target)
+        return jnp.square(predicted - self._numbers(target))
 
 
 @dataclasses.dataclass(frozen=True)
 class Image(Observation):
     """An image, encoded by convolutions; predictions are in 0 to 1."""
 
-    def _error(self, predicted: Array, target: Array) -> Array:
-        return jnp.square(predicted - target.astype(jnp.float32) / 255.0)
+    def _numbers(self, x: Array) -> Array:
+        return x.astype(jnp.float32) / 255.0
 
     def decoded(self, predicted: Array) -> Array:
         return (255.0 * jnp.clip(predicted, 0.0, 1.0)).astype(jnp.uint8)
@@ -321,13 +299,11 @@ class Classes(Observation):
     def predicted_shape(self) -> tuple[int, ...]:
         return (*self.shape, self.number)
 
-    def encoded(self, x: Array) -> Float[Array, "*s F"]:
-        return jax.nn.one_hot(x, self.number).reshape(*self._lead(x), -1)
+    def _numbers(self, x: Array) -> Array:
+        return jax.nn.one_hot(x, self.number)
 
     def _error(self, predicted: Array, target: Array) -> Array:
-        log_p = jax.nn.log_softmax(predicted)
-        index = target[..., None].astype(jnp.int32)
-        return -jnp.take_along_axis(log_p, index, axis=-1)[..., 0]
+        return -_chosen(jax.nn.log_softmax(predicted), target.astype(jnp.int32))
 
     def decoded(self, predicted: Array) -> Array:
         return jnp.argmax(predicted, axis=-1).astype(self.dtype)
@@ -348,11 +324,8 @@ class Embedded(Observation):
     def predicted_shape(self) -> tuple[int, ...]:
         return (*self.shape, _EMBEDDING if len(self.shape) == 1 else _CELL_EMBEDDING)
 
-    def encoded(self, x: Array) -> Float[Array, "*s F"]:
-        return jnp.asarray(self.table)[x].reshape(*self._lead(x), -1)
-
-    def _error(self, predicted: Array, target: Array) -> Array:
-        return jnp.square(predicted - jnp.asarray(self.table)[target])
+    def _numbers(self, x: Array) -> Array:
+        return jnp.asarray(self.table)[x]
 
     def decoded(self, predicted: Array) -> Array:  # The closest.
         table = self.table
@@ -380,7 +353,7 @@ def _of(config: DreamerConfig, spec: specs.Array) -> Observation:
     # Integers of one number per observation, such as counts, are numbers.
     if _MOST_CLASSES < number <= _MOST_IDS and spec.shape:
         return Embedded(*given, number=number)
-    return Observation(*given, is_symlog=config.symlogs_vectors)
+    return Observation(*given, is_symlog=config.ablation != "NoObsSymlog")
 
 
 def _num_values(spec: specs.Array) -> int:

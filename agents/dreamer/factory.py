@@ -1,6 +1,7 @@
 """Dreamer by name: its settings on a task, and the checks of a run."""
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +13,11 @@ from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
 from agents.dreamer.config import (
     ABLATIONS,
     FAMILIES,
+    SIZES,
     VERSIONS,
     DreamerConfig,
     laptop,
     preset,
-    sizes,
 )
 from agents.dreamer.distributions import Specs, is_image
 from agents.dreamer.model import make_model
@@ -105,10 +106,10 @@ def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
     Raises:
       ValueError: if a word is none of these.
     """
-    taken: dict[str, str] = {}
     version = next((word for word in words if word in VERSIONS), VERSIONS[0])
-    kinds = {"version": VERSIONS, "size": sizes(version), "ablation": ABLATIONS}
+    kinds = {"version": VERSIONS, "size": SIZES[version], "ablation": ABLATIONS}
     kinds["scale"] = ("paper",)
+    taken: dict[str, str] = {}
     for word in words:
         kind = next((kind for kind, known in kinds.items() if word in known), "")
         if not kind or kind in taken:
@@ -118,7 +119,7 @@ def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
                 " or settings as horizon=10."
             )
         taken[kind] = word
-    own = {x: taken.get(x, "") for x in ("size", "ablation")}
+    own = {kind: taken[kind] for kind in ("size", "ablation") if kind in taken}
     if "scale" not in taken:
         return laptop(version, **own), {}
     by_task = {family: preset(version, **own, family=family) for family in FAMILIES}
@@ -168,5 +169,6 @@ DREAMER = Algorithm(
     check=_check,
     configs=configs,
     observed=_observed,
+    variant=operator.attrgetter("version"),
     present=_present,
 )

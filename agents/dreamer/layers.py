@@ -5,8 +5,9 @@ compute in the dtype of their weights. Initialisation is that of the Nature vers
 truncated normals of variance 1 / fan-in, and biases of 0.
 """
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import haiku as hk
 import jax
@@ -14,14 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from agents.convolutions import (
-    convolve_doubling,
-    convolve_halving,
-    convolve_same,
-    from_patches,
-    to_patches,
-)
+from agents.convolutions import convolve_same, from_patches, to_patches
 
+Convolve = Callable[[Float[Array, "B H W C"], Float[Array, "k k C O"]], Float[Array, "B h w O"]]
 _TRUNCATION = 0.87962566  # Standard deviation of a standard normal that is cut off at -2 and 2.
 
 
@@ -82,95 +78,70 @@ class BlockLinear(hk.Module):
         )
 
 
-class StridedConvolution(hk.Module):
-    """A 4x4 convolution of images `[B, H, W, C]` that halves or doubles their sides.
+class Convolution(hk.Module):
+    """A convolution of images `[B, H, W, C]` with square filters, by a function that may resize."""
 
-    The arXiv version's text says 3x3; 4x4 is what its parameter counts say.
-    """
-
-    def __init__(self, channels: int, *, transposed: bool = False, bias: bool = False, name: str):
-        """Make a layer of `channels` outputs; it doubles the sides if `transposed`."""
+    def __init__(
+        self, channels: int, side: int, convolve: Convolve, *, bias: bool = True, name: str
+    ):
+        """Make a layer of `channels` outputs and filters of `side` pixels."""
         super().__init__(name)
-        self._channels, self._transposed, self._bias = channels, transposed, bias
+        self._channels, self._side, self._convolve = channels, side, convolve
+        self._bias = bias
 
     def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w O"]:
-        weight, bias = _filters(4, x.shape[-1], self._channels, self._bias)
-        convolve = convolve_doubling if self._transposed else convolve_halving
-        return convolve(x.astype(weight.dtype), weight) + bias
+        shape = (self._side, self._side, x.shape[-1], self._channels)
+        init = initializer(math.prod(shape[:-1]))
+        weight = hk.get_parameter("w", shape, jnp.float32, init)
+        y = self._convolve(x.astype(weight.dtype), weight)
+        return y + (
+            hk.get_parameter("b", shape[-1:], jnp.float32, jnp.zeros) if self._bias else 0.0
+        )
 
 
-class PooledConvolution(hk.Module):
-    """A 5x5 convolution of images `[B, H, W, C]`, followed by 2x2 max-pooling.
+def convolve_pooled(
+    x: Float[Array, "B H W C"], weight: Float[Array, "5 5 C O"]
+) -> Float[Array, "B H//2 W//2 O"]:
+    """Return a 5x5 convolution, followed by 2x2 max-pooling.
 
     On a CPU it is computed as a 3x3 convolution from squares of 2x2 pixels to squares of outputs.
     This needs 44% more multiplications, but a CPU performs three times as many per second
     (`benchmarks.agent`). Accelerators compute the 5x5 convolution.
     """
+    if jax.default_backend() == "cpu":
+        # [q, u, p, a]: whether output p of a square applies filter row a to pixel q of square u.
+        reaches = np.array(
+            [
+                [[[2 * u + q == p + a for a in range(5)] for p in (0, 1)] for u in range(3)]
+                for q in (0, 1)
+            ],
+            weight.dtype,
+        )
+        wide = jnp.einsum("qupa,rvsb,abio->uvqripso", reaches, reaches, weight)
+        wide = wide.reshape(3, 3, 4 * x.shape[-1], 4 * weight.shape[-1])
+        a, b, c, d = jnp.split(convolve_same(to_patches(x, 2), wide), 4, axis=-1)
+    else:
+        y = convolve_same(x, weight)
+        a, b, c, d = (y[:, i::2, j::2] for i in (0, 1) for j in (0, 1))
+    # In pairs, so that the gradient of equal maxima does not depend on the backend.
+    return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d))
 
-    def __init__(self, channels: int, *, name: str):
-        super().__init__(name)
-        self._channels = channels
 
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H//2 W//2 O"]:
-        weight, bias = _filters(5, x.shape[-1], self._channels)
-        x = x.astype(weight.dtype)
-        if jax.default_backend() == "cpu":
-            a, b, c, d = jnp.split(_convolved_squares(x, weight), 4, axis=-1)
-        else:
-            y = convolve_same(x, weight)
-            a, b, c, d = (y[:, i::2, j::2] for i in (0, 1) for j in (0, 1))
-        # In pairs, so that the gradient of equal maxima does not depend on the backend.
-        return jnp.maximum(jnp.maximum(a, b), jnp.maximum(c, d)) + bias
-
-
-def _convolved_squares(
+def convolve_upsampled(
     x: Float[Array, "B H W C"], weight: Float[Array, "5 5 C O"]
-) -> Float[Array, "B H//2 W//2 4*O"]:
-    """Return a 5x5 convolution as squares of 2x2 pixels, each square's pixels as channels."""
-    # [q, u, p, a]: whether output p of a square applies filter row a to pixel q of square u.
-    reaches = np.array(
-        [
-            [[[2 * u + q == p + a for a in range(5)] for p in (0, 1)] for u in range(3)]
-            for q in (0, 1)
-        ],
-        np.float32,
-    )
-    reaches = reaches.astype(weight.dtype)
-    wide = jnp.einsum("qupa,rvsb,abio->uvqripso", reaches, reaches, weight)
-    wide = wide.reshape(3, 3, 4 * x.shape[-1], 4 * weight.shape[-1])
-    return convolve_same(to_patches(x, 2), wide)
-
-
-class EnlargingConvolution(hk.Module):
-    """A 5x5 convolution of images `[B, H, W, C]` after nearest-neighbour upsampling by 2.
+) -> Float[Array, "B 2*H 2*W O"]:
+    """Return a 5x5 convolution after nearest-neighbour upsampling by 2.
 
     It is computed as a 3x3 convolution of the original images to squares of 2x2 pixels, because all
     pixels of a square read the same inputs. This needs two thirds fewer multiplications.
     """
-
-    def __init__(self, channels: int, *, name: str):
-        super().__init__(name)
-        self._channels = channels
-
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B 2*H 2*W O"]:
-        weight, bias = _filters(5, x.shape[-1], self._channels)
-        # [u, p, a]: whether pixel p of a square applies filter row a to square u.
-        reaches = np.array(
-            [[[(p + a) // 2 == u for a in range(5)] for p in (0, 1)] for u in range(3)], np.float32
-        )
-        reaches = reaches.astype(weight.dtype)
-        wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, weight)
-        wide = wide.reshape(3, 3, x.shape[-1], 4 * self._channels)
-        return from_patches(convolve_same(x.astype(weight.dtype), wide), 2) + bias
-
-
-def _filters(
-    size: int, inputs: int, outputs: int, with_bias: bool = True
-) -> tuple[Float[Array, "K K I O"], Float[Array, "O"] | float]:
-    """Return a module's filters, and its bias or 0."""
-    init = initializer(size**2 * inputs)
-    weight = hk.get_parameter("w", (size, size, inputs, outputs), jnp.float32, init)
-    return weight, hk.get_parameter("b", (outputs,), jnp.float32, jnp.zeros) if with_bias else 0.0
+    # [u, p, a]: whether pixel p of a square applies filter row a to square u.
+    reaches = np.array(
+        [[[(p + a) // 2 == u for a in range(5)] for p in (0, 1)] for u in range(3)], weight.dtype
+    )
+    wide = jnp.einsum("upa,vqb,abio->uvipqo", reaches, reaches, weight)
+    wide = wide.reshape(3, 3, x.shape[-1], 4 * weight.shape[-1])
+    return from_patches(convolve_same(x, wide), 2)
 
 
 class Norm(hk.Module):

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 import rlax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from agents.dreamer.distributions import Image, bernoulli_loss, kl_divergence
+from agents.dreamer.distributions import Image, kl_divergence
 from agents.dreamer.model import (
     CRITIC,
     Imagined,
@@ -61,7 +62,7 @@ def lambda_returns(
 
 
 class Range(NamedTuple):
-    """Moving averages of two percentiles of returns.
+    """Moving averages of two percentiles of returns, from 0 on, without bias correction.
 
     Attributes:
       low: of the 5th percentile.
@@ -70,11 +71,6 @@ class Range(NamedTuple):
 
     low: Float[Array, ""]
     high: Float[Array, ""]
-
-    @classmethod
-    def initial(cls) -> "Range":
-        """Return averages of 0; there is no bias correction."""
-        return cls(jnp.zeros(()), jnp.zeros(()))
 
     def update(self, returns: Float[Array, "*s"], decay: float = 0.99) -> "Range":
         """Return the averages after a batch of returns."""
@@ -90,7 +86,7 @@ class Range(NamedTuple):
 
 
 class Deviation(NamedTuple):
-    """Moving averages of numbers and of their squares, with bias correction.
+    """Moving averages of numbers and of their squares, from 0 on, with bias correction.
 
     Attributes:
       weight: the correction: the sum of all weights so far, from 0 towards 1.
@@ -101,11 +97,6 @@ class Deviation(NamedTuple):
     weight: Float[Array, ""]
     mean: Float[Array, ""]
     square: Float[Array, ""]
-
-    @classmethod
-    def initial(cls) -> "Deviation":
-        """Return the averages before the first batch."""
-        return cls(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
     def update(self, x: Float[Array, "*s"], decay: float = 0.99) -> "Deviation":
         """Return the averages after a batch of numbers."""
@@ -241,7 +232,7 @@ def world_model_losses(
     reward = model.regression.loss(model.reward(params, features), batch.reward)
     continues = 1.0 - batch.is_terminal.astype(reward.dtype)
     target = continues if config.is_v1 else continues * config.discount
-    continuation = bernoulli_loss(model.continuation(params, features), target)
+    continuation = optax.sigmoid_binary_cross_entropy(model.continuation(params, features), target)
 
     # Free bits and KL balancing.
     posterior, prior = observed.posterior, observed.prior
@@ -383,11 +374,11 @@ def _normalized(model: Model, returns, values, scales: Scales):
 def initial_scales(model: Model) -> Scales:
     """Return the scales before the first update."""
     return Scales(
-        returns=Range.initial(),
-        spread=Deviation.initial(),
+        returns=Range(*jnp.zeros(2)),
+        spread=Deviation(*jnp.zeros(3)),
         kl=jnp.ones(()),
         entropy=jnp.array(model.config.entropy_cost),
-        reward=Deviation.initial(),
+        reward=Deviation(*jnp.zeros(3)),
     )
 
 

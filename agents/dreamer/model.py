@@ -1,8 +1,7 @@
 """All of an agent's networks, as pure functions of their parameters."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import haiku as hk
@@ -33,7 +32,6 @@ from agents.dreamer.networks import (
     State,
     embed_action,
     initial_state,
-    log_probabilities,
 )
 from agents.encoders import computing_in
 
@@ -71,78 +69,65 @@ class Model:
         return dict(self.action_parts)
 
     def init(self, key: PRNGKeyArray) -> Params:
-        keys = iter(jax.random.split(key, 7))
+        names = (*WORLD_MODEL, ACTOR, CRITIC)
+        keys = dict(zip(names, jax.random.split(key, len(names)), strict=True))
         example = {name: jnp.zeros((1, *x.shape), x.dtype) for name, x in self.observation_parts}
-        encode = self._transformed(self._encode)
-        encoder = encode.init(next(keys), example)
-        tokens = jax.eval_shape(encode.apply, encoder, example)
+        params = {"encoder": self._network("encoder").init(keys["encoder"], example)}
+        tokens = jax.eval_shape(self.encode, params, example)
         state = initial_state(self.config, 1)
         action = jnp.zeros((1, sum(part.size for _, part in self.action_parts)))
-
-        def rssm(state: State, action: Array, tokens: Array):
-            layers = RSSM(self.config)
-            h = layers.advance(state, action)
-            return layers.prior(h), layers.posterior(h, tokens)
-
-        params = {
-            "encoder": encoder,
-            "rssm": self._transformed(rssm).init(
-                next(keys), state, action, jnp.zeros(tokens.shape)
-            ),
-            "decoder": self._transformed(self._decode).init(next(keys), state.h, state.flat_z),
+        inputs = {
+            "rssm": (state, action, jnp.zeros(tokens.shape)),
+            "decoder": (state.h, state.flat_z),
         }
-        for name in ("reward", "continuation", ACTOR, CRITIC):
-            head = functools.partial(self._head, name)
-            params[name] = self._transformed(head).init(next(keys), state.features)
+        for name in names[1:]:
+            given = inputs.get(name, (state.features,))
+            params[name] = self._network(name).init(keys[name], *given)
         return params
 
     def encode(self, params: Params, observation: Mapping[str, Array]) -> Float[Array, "*s E"]:
         """Return the tokens of observations."""
-        return self._apply(self._encode, params["encoder"], observation)
+        return self._apply("encoder", params, observation)
 
     def advance(
         self, params: Params, state: State, action: Float[Array, "*s A"]
     ) -> Float[Array, "*s D"]:
         """Return the next h, after a state and an embedded action."""
-        return self._apply(lambda *x: RSSM(self.config).advance(*x), params["rssm"], state, action)
+        return self._apply("rssm", params, state, action, method="advance")
 
     def prior(self, params: Params, h: Float[Array, "*s D"]) -> Float[Array, "*s S C"]:
         """Return the log-probabilities of z, from h."""
-        return self._apply(
-            lambda h: log_probabilities(self.config, RSSM(self.config).prior(h)), params["rssm"], h
-        )
+        logits = self._apply("rssm", params, h, method="prior")
+        return mixed_log_probabilities(logits, self.config.unimix)
 
     def posterior(
         self, params: Params, h: Float[Array, "*s D"], tokens: Float[Array, "*s E"]
     ) -> Float[Array, "*s S C"]:
         """Return the log-probabilities of z, from h and tokens."""
-
-        def posterior(*inputs: Array) -> Array:
-            return log_probabilities(self.config, RSSM(self.config).posterior(*inputs))
-
-        return self._apply(posterior, params["rssm"], h, tokens)
+        logits = self._apply("rssm", params, h, tokens, method="posterior")
+        return mixed_log_probabilities(logits, self.config.unimix)
 
     def decode(
         self, params: Params, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
     ) -> dict[str, Array]:
         """Return predicted observations by name, from h and flat z."""
-        return self._apply(self._decode, params["decoder"], h, z)
+        return self._apply("decoder", params, h, z)
 
     def reward(self, params: Params, features: Float[Array, "*s F"]) -> Float[Array, "*s K"]:
         """Return the logits of the reward's `regression`."""
-        return self._apply_head("reward", params, features)["logits"]
+        return self._apply("reward", params, features)["logits"]
 
     def continuation(self, params: Params, features: Float[Array, "*s F"]) -> Float[Array, "*s"]:
         """Return a logit of the episode's continuation."""
-        return self._apply_head("continuation", params, features)["logit"][..., 0]
+        return self._apply("continuation", params, features)["logit"][..., 0]
 
     def critic(self, params: Params, features: Float[Array, "*s F"]) -> Float[Array, "*s K"]:
         """Return the logits of the value's `regression`."""
-        return self._apply_head(CRITIC, params, features)["logits"]
+        return self._apply(CRITIC, params, features)["logits"]
 
     def policies(self, params: Params, features: Float[Array, "*s F"]) -> dict[str, Policy]:
         """Return a policy for each part of the action."""
-        outputs = self._apply_head(ACTOR, params, features)
+        outputs = self._apply(ACTOR, params, features)
         policies: dict[str, Policy] = {}
         for name, part in sorted(self.action_parts):
             if part.is_discrete:
@@ -153,63 +138,53 @@ class Model:
                 policies[name] = Continuous.of_outputs(mean, stddev)
         return policies
 
-    def _encode(self, observation: Mapping[str, Array]) -> Array:
-        return Encoder(self.config, self.observations)(observation)
-
-    def _decode(self, h: Array, z: Array) -> dict[str, Array]:
-        return Decoder(self.config, self.observations)(h, z)
-
-    def _head(self, name: str, features: Array) -> dict[str, Array]:
-        config, logits = self.config, {"logits": self.regression.num_logits}
+    def _layers(self, name: str) -> hk.Module:
+        """Create the layers of a network."""
+        config = self.config
+        if name == "rssm":
+            return RSSM(config)
+        if name in ("encoder", "decoder"):
+            return (Encoder if name == "encoder" else Decoder)(config, self.observations)
         layers = config.layers if name in (ACTOR, CRITIC) else config.head_layers
-        outputs = {
-            "reward": logits,
-            "continuation": {"logit": 1},
-            ACTOR: _actor_outputs(self.actions),
-            CRITIC: logits,
-        }[name]
-        scale = {"reward": 0.0, CRITIC: 0.0, ACTOR: 0.01}.get(name, 1.0)
-        return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)(features)
+        outputs = {"continuation": {"logit": 1}, ACTOR: _actor_outputs(self.actions)}.get(
+            name, {"logits": self.regression.num_logits}
+        )
+        scale = {"continuation": 1.0, ACTOR: 0.01}.get(name, 0.0)
+        return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)
 
-    def _apply_head(self, name: str, params: Params, features: Array) -> dict[str, Array]:
-        return self._apply(functools.partial(self._head, name), params[name], features)
+    def _network(self, name: str, method: str = "__call__") -> hk.Transformed:
+        """Return a method of a network as functions of its parameters; its outputs are float32."""
+        dtype = self.config.dtype
+        if dtype == "auto":
+            dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
 
-    def _transformed(self, f: Callable[..., Any]) -> hk.Transformed:
-        return hk.without_apply_rng(hk.transform(_narrow(self.config.dtype, f)))
+        def call(*inputs):
+            if dtype == "float32":
+                return getattr(self._layers(name), method)(*inputs)
+            with computing_in(jnp.dtype(dtype), wide_names=("scale", "offset")):
+                outputs = getattr(self._layers(name), method)(*inputs)
+            return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), outputs)
 
-    def _apply(self, f: Callable[..., Any], params: Params, *inputs: Any) -> Any:
-        return self._transformed(f).apply(params, *inputs)
+        return hk.without_apply_rng(hk.transform(call))
+
+    def _apply(self, name: str, params: Params, *inputs: Any, method: str = "__call__") -> Any:
+        return self._network(name, method).apply(params[name], *inputs)
 
 
 def make_model(
     config: DreamerConfig, observations: Specs, actions: ActionParts, kind: type[Model] = Model
 ) -> Model:
     """Return an agent's networks."""
-    observation_parts = tuple(observations_of(config, observations).items())
-    return kind(config, observation_parts, tuple(actions.items()), _regression(config))
-
-
-def _regression(config: DreamerConfig) -> Regression:
     if config.ablation == "ContRegression":
-        return distributions.SymlogRegression()
-    if config.ablation == "SqrtTransform":
-        return distributions.sqrt_twohot()
-    return distributions.symlog_twohot() if config.is_v1 else distributions.symexp_twohot()
-
-
-def _narrow(dtype: str, f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose layers compute in a dtype; its outputs are float32."""
-    if dtype == "auto":
-        dtype = "float32" if jax.default_backend() == "cpu" else "bfloat16"
-    if dtype == "float32":
-        return f
-
-    def narrowly(*inputs):
-        with computing_in(jnp.dtype(dtype), wide_names=("scale", "offset")):
-            outputs = f(*inputs)
-        return jax.tree.map(lambda x: x.astype(jnp.result_type(float)), outputs)
-
-    return narrowly
+        regression = distributions.SymlogRegression()
+    elif config.ablation == "SqrtTransform":
+        regression = distributions.sqrt_twohot()
+    else:
+        regression = (
+            distributions.symlog_twohot if config.is_v1 else distributions.symexp_twohot
+        )()
+    observation_parts = tuple(observations_of(config, observations).items())
+    return kind(config, observation_parts, tuple(actions.items()), regression)
 
 
 def _actor_outputs(actions: ActionParts) -> dict[str, int]:
@@ -287,8 +262,9 @@ def observe(
 
     def step(state: State, row):
         tokens, action, is_first, t = row
-        step_key = None if key is None else jax.random.fold_in(key, t)
-        state, posterior = observe_step(model, params, state, action, tokens, is_first, step_key)
+        state, posterior = observe_step(
+            model, params, state, action, tokens, is_first, _folded(key, t)
+        )
         return state, (state, posterior)
 
     steps = jnp.arange(len(batch.reward))
@@ -317,15 +293,21 @@ def imagine(
     """
     frozen = sg(params)
 
-    def act(state: State, t):
-        key_t = None if key is None else jax.random.fold_in(key, 2 * t)
-        return _act(model, params, sg(state), key_t)
+    def act(state: State, t) -> dict[str, Array]:
+        policies, act_key, found = (
+            model.policies(params, sg(state.features)),
+            _folded(key, 2 * t),
+            {},
+        )
+        for i, (name, policy) in enumerate(policies.items()):
+            action = policy.sample(_folded(act_key, i))
+            found[name] = action if model.config.is_v1 else sg(action)  # `"v1"` learns through it.
+        return found
 
     def step(state: State, t):
         actions = act(state, t)
         h = model.advance(frozen, state, embed_action(model.actions, actions))
-        z_key = None if key is None else jax.random.fold_in(key, 2 * t + 1)
-        following = State(h, sample(z_key, model.prior(frozen, h)))
+        following = State(h, sample(_folded(key, 2 * t + 1), model.prior(frozen, h)))
         return following, (state, actions)
 
     start = sg(start)
@@ -338,10 +320,5 @@ def imagine(
     return Imagined(jax.tree.map(with_last, states, last), jax.tree.map(with_last, actions, final))
 
 
-def _act(model: Model, params: Params, state: State, key: PRNGKeyArray | None) -> dict[str, Array]:
-    """Sample each part of the action; the arXiv version's has a gradient."""
-    found = {}
-    for i, (name, policy) in enumerate(model.policies(params, state.features).items()):
-        action = policy.sample(None if key is None else jax.random.fold_in(key, i))
-        found[name] = action if model.config.is_v1 else sg(action)
-    return found
+def _folded(key: PRNGKeyArray | None, number: Any) -> PRNGKeyArray | None:
+    return None if key is None else jax.random.fold_in(key, number)

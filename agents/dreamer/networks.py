@@ -1,11 +1,14 @@
-"""Encoder and decoder: convolutions for images, an MLP for everything else.
+"""Encoder, decoder and sequence model of both versions.
 
-The convolutions of each version are a class; `Encoder` and `Decoder` create its layers.
+Encoder and decoder have convolutions for images and an MLP for everything else. The Nature
+version's convolutions are those of its authors' code of 2025: 5x5, with pooling and upsampling, to
+4x4 or 6x6 pixels. The arXiv version's are 4x4 of stride 2, to 4x4 pixels: its text says 3x3, but
+4x4 is what its parameter counts say. Its last one alone has a bias.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import haiku as hk
@@ -14,21 +17,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from agents.convolutions import convolve_doubling, convolve_halving
 from agents.dreamer.config import DreamerConfig
-from agents.dreamer.distributions import Image, Observation, mixed_log_probabilities
+from agents.dreamer.distributions import Image, Observation
 from agents.dreamer.layers import (
     MLP,
     BlockLinear,
+    Convolution,
+    Convolve,
     Dense,
-    EnlargingConvolution,
     Linear,
     Norm,
-    PooledConvolution,
-    StridedConvolution,
+    convolve_pooled,
+    convolve_upsampled,
 )
 
-Layer = Callable[[Array], Array]
 _SMALLEST = 4  # Side of the smallest feature maps, at least.
+_NATURE_MULTIPLES = (2, 3, 4, 4)  # Channels of convolutions, in units of `depth`.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,91 +49,26 @@ class ActionPart:
     is_discrete: bool
 
 
-class NatureConvolutions:
-    """The Nature version's, as in its authors' code of 2025: 5x5, with pooling and enlarging.
+def _channels(config: DreamerConfig, images: Mapping[str, Image]) -> list[int]:
+    """Return the channels of the encoder's convolutions, which halve images' sides.
 
-    They end at 4x4 or 6x6 pixels; the decoder begins with blocks of h and a layer of z.
+    They end at 4 to 7 pixels, or after as many as the version has. Without images there are none.
     """
-
-    MULTIPLES = (2, 3, 4, 4)  # Channels by stage, in units of `depth`.
-
-    def __init__(self, config: DreamerConfig, side: int):
-        stages = min(_num_halvings(side), len(self.MULTIPLES))
-        self._config = config
-        self.channels = [config.depth * multiple for multiple in self.MULTIPLES[:stages]]
-
-    def make_encoder_stage(self, channels: int, name: str) -> Layer:
-        """Return a convolution that halves the sides."""
-        return PooledConvolution(channels, name=name)
-
-    def make_decoder_stage(self, channels: int, name: str, *, is_last: bool) -> Layer:
-        """Return a convolution that doubles the sides."""
-        del is_last
-        return EnlargingConvolution(channels, name=name)
-
-    def make_start(self, shape: tuple[int, int, int]) -> None:
-        """Create the layers from model states to the smallest feature maps, of a shape."""
-        config, size = self._config, math.prod(shape)
-        # A block has whole channels, so the blocks are at most as many as the channels.
-        self._shape, self._blocks = shape, math.gcd(config.blocks, shape[-1])
-        self._from_h = BlockLinear(size, self._blocks, name="from_h")
-        self._from_z = Dense(2 * config.units, config.norm, name="from_z")
-        self._from_z_out = Linear(size, name="from_z_output")
-        self._norm = Norm(config.norm, name="start_norm")
-
-    def start(self, h: Float[Array, "N D"], z: Float[Array, "N SC"]) -> Float[Array, "N H W C"]:
-        """Return the smallest feature maps."""
-        height, width, channels = self._shape
-        x = self._from_h(h).reshape(-1, self._blocks, height, width, channels // self._blocks)
-        x = jnp.moveaxis(x, 1, 3).reshape(-1, *self._shape)
-        x = x + self._from_z_out(self._from_z(z)).reshape(-1, *self._shape)
-        return jax.nn.silu(self._norm(x))
-
-    def end(self, x: Float[Array, "N H W C"]) -> Float[Array, "N H W C"]:
-        """Return images in 0 to 1."""
-        return jax.nn.sigmoid(x)
-
-
-class V1Convolutions:
-    """The arXiv version's: 4x4 of stride 2, to 4x4 pixels."""
-
-    def __init__(self, config: DreamerConfig, side: int):
-        self.channels = [config.depth * 2**i for i in range(_num_halvings(side))]
-
-    def make_encoder_stage(self, channels: int, name: str) -> Layer:
-        """Return a convolution that halves the sides."""
-        return StridedConvolution(channels, name=name)
-
-    def make_decoder_stage(self, channels: int, name: str, *, is_last: bool) -> Layer:
-        """Return a convolution that doubles the sides; the last one has no norm, but a bias."""
-        return StridedConvolution(channels, transposed=True, bias=is_last, name=name)
-
-    def make_start(self, shape: tuple[int, int, int]) -> None:
-        """Create the layer from model states to the smallest feature maps, of a shape."""
-        self._shape = shape
-        self._from_state = Linear(math.prod(shape), name="from_state")
-
-    def start(self, h: Float[Array, "N D"], z: Float[Array, "N SC"]) -> Float[Array, "N H W C"]:
-        """Return the smallest feature maps."""
-        return self._from_state(jnp.concatenate([h, z], axis=-1)).reshape(-1, *self._shape)
-
-    def end(self, x: Float[Array, "N H W C"]) -> Float[Array, "N H W C"]:
-        """Return images in 0 to 1, but for errors."""
-        return x + 0.5
-
-
-def _convolutions(
-    config: DreamerConfig, images: list[Image]
-) -> NatureConvolutions | V1Convolutions | None:
-    """Return the convolutions of a version; None without images."""
     if not images:
-        return None
-    kind = V1Convolutions if config.is_v1 else NatureConvolutions
-    return kind(config, min(images[0].shape[:2]))
+        return []
+    number = int(math.log2(min(next(iter(images.values())).shape[:2]) // _SMALLEST))
+    if config.is_v1:
+        return [config.depth * 2**i for i in range(number)]
+    return [config.depth * multiple for multiple in _NATURE_MULTIPLES[:number]]
 
 
-def _num_halvings(side: int) -> int:
-    return int(math.log2(side // _SMALLEST))
+def _stage(
+    config: DreamerConfig, i: int, channels: int, convolve: Convolve
+) -> tuple[Convolution, Norm]:
+    """Create the convolution of number i, and its norm."""
+    side, bias = (4, False) if config.is_v1 else (5, True)
+    convolution = Convolution(channels, side, convolve, bias=bias, name=f"convolution{i}")
+    return convolution, Norm(config.norm, name=f"norm{i}")
 
 
 def _split(
@@ -148,12 +88,9 @@ class Encoder(hk.Module):
         self._images, self._vectors = _split(observations)
         layers = range(config.layers if self._vectors else 0)
         self._layers = [Dense(config.units, config.norm, name=f"layer{i}") for i in layers]
-        self._stages = []
-        if convolutions := _convolutions(config, list(self._images.values())):
-            self._stages = [
-                (convolutions.make_encoder_stage(channels, f"convolution{i}"), _norm(config, i))
-                for i, channels in enumerate(convolutions.channels)
-            ]
+        convolve = convolve_halving if config.is_v1 else convolve_pooled
+        channels = enumerate(_channels(config, self._images))
+        self._stages = [_stage(config, i, x, convolve) for i, x in channels]
 
     def __call__(self, observation: Mapping[str, Array]) -> Float[Array, "*s E"]:
         parts = []
@@ -166,11 +103,14 @@ class Encoder(hk.Module):
         if self._images:
             images = [observation[name] for name in self._images]
             x = jnp.concatenate(images, axis=-1).astype(jnp.float32) / 255.0 - 0.5
-            shape = x.shape
-            x = _padded(x.reshape(-1, *shape[-3:]), 2 ** len(self._stages))
+            *lead, height, width, channels = x.shape
+            # Black at bottom and right, so that all convolutions halve the sides.
+            below, right = (-side % 2 ** len(self._stages) for side in (height, width))
+            x = x.reshape(-1, height, width, channels)
+            x = jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)), constant_values=-0.5)
             for convolution, norm in self._stages:
                 x = jax.nn.silu(norm(convolution(x)))
-            parts.append(x.reshape(*shape[:-3], -1))
+            parts.append(x.reshape(*lead, -1))
         return jnp.concatenate(parts, axis=-1)
 
 
@@ -181,27 +121,35 @@ class Decoder(hk.Module):
         self, config: DreamerConfig, observations: Mapping[str, Observation], name: str = "decoder"
     ):
         super().__init__(name)
+        self._config = config
         self._images, self._vectors = _split(observations)
         if self._vectors:
             sizes = {key: math.prod(x.predicted_shape) for key, x in self._vectors.items()}
             self._mlp = MLP((config.units,) * config.layers, sizes, config.norm, name="mlp")
-        self._convolutions = _convolutions(config, list(self._images.values()))
-        if self._convolutions:
-            self._make_image_layers(config, self._convolutions)
+        if self._images:
+            self._make_image_layers()
 
-    def _make_image_layers(
-        self, config: DreamerConfig, convolutions: NatureConvolutions | V1Convolutions
-    ) -> None:
-        channels = convolutions.channels
-        self._size = next(iter(self._images.values())).shape[:2]
-        height, width = (-(-side // 2 ** len(channels)) for side in self._size)
-        convolutions.make_start((height, width, channels[-1]))
-        self._stages = [
-            (convolutions.make_decoder_stage(x, f"convolution{i}", is_last=False), _norm(config, i))
-            for i, x in reversed(list(enumerate(channels[:-1])))
-        ]
-        out_channels = sum(x.shape[-1] for x in self._images.values())
-        self._last = convolutions.make_decoder_stage(out_channels, "image_output", is_last=True)
+    def _make_image_layers(self) -> None:  # Haiku makes its name a part of the parameters'.
+        config, is_v1 = self._config, self._config.is_v1
+        channels = _channels(config, self._images)
+        self._sides = next(iter(self._images.values())).shape[:2]
+        height, width = (-(-side // 2 ** len(channels)) for side in self._sides)
+        self._shape = (height, width, channels[-1])  # Of the smallest feature maps.
+        size = math.prod(self._shape)
+        if is_v1:
+            self._from_state = Linear(size, name="from_state")
+        else:
+            # A block has whole channels, so the blocks are at most as many as the channels.
+            self._blocks = math.gcd(config.blocks, channels[-1])
+            self._from_h = BlockLinear(size, self._blocks, name="from_h")
+            self._from_z = Dense(2 * config.units, config.norm, name="from_z")
+            self._from_z_out = Linear(size, name="from_z_output")
+            self._norm = Norm(config.norm, name="start_norm")
+        convolve = convolve_doubling if is_v1 else convolve_upsampled
+        numbered = reversed(list(enumerate(channels[:-1])))
+        self._stages = [_stage(config, i, x, convolve) for i, x in numbered]
+        out_channels, side = sum(x.shape[-1] for x in self._images.values()), 4 if is_v1 else 5
+        self._last = Convolution(out_channels, side, convolve, name="image_output")
 
     def __call__(
         self, h: Float[Array, "*s D"], z: Float[Array, "*s SC"]
@@ -212,36 +160,30 @@ class Decoder(hk.Module):
             predicted = self._mlp(jnp.concatenate([z, h], axis=-1))
             for name, x in self._vectors.items():
                 found[name] = predicted[name].reshape(*h.shape[:-1], *x.predicted_shape)
-        if self._convolutions:
-            image = self._image(self._convolutions, *(x.reshape(-1, x.shape[-1]) for x in (h, z)))
-            height, width = self._size
+        if self._images:
+            image = self._image(*(x.reshape(-1, x.shape[-1]) for x in (h, z)))
+            height, width = self._sides
             image = image[:, :height, :width]
             image = image.reshape(*h.shape[:-1], *image.shape[1:])
             ends = np.cumsum([x.shape[-1] for x in self._images.values()])[:-1]
             found |= zip(self._images, jnp.split(image, ends, axis=-1), strict=True)
         return found
 
-    def _image(
-        self,
-        convolutions: NatureConvolutions | V1Convolutions,
-        h: Float[Array, "N D"],
-        z: Float[Array, "N SC"],
-    ) -> Float[Array, "N H W C"]:
-        x = convolutions.start(h, z)
+    def _image(self, h: Float[Array, "N D"], z: Float[Array, "N SC"]) -> Float[Array, "N H W C"]:
+        """Return images in 0 to 1; those of `"v1"` are so but for errors."""
+        is_v1 = self._config.is_v1
+        if is_v1:
+            x = self._from_state(jnp.concatenate([h, z], axis=-1)).reshape(-1, *self._shape)
+        else:
+            height, width, channels = self._shape
+            x = self._from_h(h).reshape(-1, self._blocks, height, width, channels // self._blocks)
+            x = jnp.moveaxis(x, 1, 3).reshape(-1, *self._shape)
+            x = x + self._from_z_out(self._from_z(z)).reshape(-1, *self._shape)
+            x = jax.nn.silu(self._norm(x))
         for convolution, norm in self._stages:
             x = jax.nn.silu(norm(convolution(x)))
-        return convolutions.end(self._last(x).astype(jnp.result_type(float)))
-
-
-def _norm(config: DreamerConfig, stage: int) -> Norm:
-    return Norm(config.norm, name=f"norm{stage}")
-
-
-def _padded(x: Float[Array, "N H W C"], multiple: int) -> Float[Array, "N h w C"]:
-    """Return images, padded with black at bottom and right to multiples of a number."""
-    _, height, width, _ = x.shape
-    below, right = -height % multiple, -width % multiple
-    return jnp.pad(x, ((0, 0), (0, below), (0, right), (0, 0)), constant_values=-0.5)
+        x = self._last(x).astype(jnp.result_type(float))
+        return x + 0.5 if is_v1 else jax.nn.sigmoid(x)
 
 
 ActionParts = Mapping[str, ActionPart]
@@ -339,6 +281,11 @@ class RSSM(hk.Module):
         self._posterior = Dense(units, norm, name="posterior")
         self._posterior_logits = Linear(size, name="posterior_logits")
 
+    def __call__(self, state: State, action: Array, tokens: Array) -> tuple[Array, Array]:
+        """Return the logits of prior and posterior after a step."""
+        h = self.advance(state, action)
+        return self.prior(h), self.posterior(h, tokens)
+
     def advance(self, state: State, action: Float[Array, "*s A"]) -> Float[Array, "*s D"]:
         """Return h_t, from the previous state and the embedded action taken in it."""
         action = action / jax.lax.stop_gradient(jnp.maximum(1.0, jnp.abs(action)))
@@ -359,13 +306,6 @@ class RSSM(hk.Module):
 
     def _shaped(self, logits: Array) -> Array:
         return logits.reshape(*logits.shape[:-1], *self._shape)
-
-
-def log_probabilities(
-    config: DreamerConfig, logits: Float[Array, "*s S C"]
-) -> Float[Array, "*s S C"]:
-    """Return the latents' log-probabilities, in JAX's default float dtype."""
-    return mixed_log_probabilities(logits.astype(jnp.result_type(float)), config.unimix)
 
 
 def _gated(h, reset, candidate, update):

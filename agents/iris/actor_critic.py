@@ -10,41 +10,24 @@ from jaxtyping import Array, Bool, Float, Int
 
 from agents.convolutions import to_patches
 from agents.iris.config import IrisConfig
-from agents.iris.tokenizer import Convolution, fan_in_uniform, linear
+from agents.iris.tokenizer import convolution, fan_in_uniform, linear
 from disco.values import entropy
 
 
-class LSTMState(NamedTuple):
-    """The state of an LSTM.
+@hk.to_module
+def lstm(x: Float[Array, "B I"], state: hk.LSTMState, size: int) -> hk.LSTMState:
+    """Step an LSTM with two biases, of inputs and of the state, without a forget gate's offset."""
+    init = fan_in_uniform(size)
 
-    Attributes:
-      hidden: its output.
-      cell: its memory.
-    """
+    def project(name: str, x: Array) -> Array:
+        shape = (x.shape[-1], 4 * size)
+        weight = hk.get_parameter(f"{name}_w", shape, jnp.float32, init)
+        return x @ weight + hk.get_parameter(f"{name}_b", shape[1:], jnp.float32, init)
 
-    hidden: Float[Array, "B U"]
-    cell: Float[Array, "B U"]
-
-
-class LSTM(hk.Module):
-    """An LSTM cell with two biases, of inputs and of the state, without a forget gate's offset."""
-
-    def __init__(self, size: int, *, name: str):
-        super().__init__(name)
-        self._size = size
-
-    def __call__(self, x: Float[Array, "B I"], state: LSTMState) -> LSTMState:
-        init = fan_in_uniform(self._size)
-
-        def project(name: str, x: Array) -> Array:
-            shape = (x.shape[-1], 4 * self._size)
-            weight = hk.get_parameter(f"{name}_w", shape, jnp.float32, init)
-            return x @ weight + hk.get_parameter(f"{name}_b", shape[1:], jnp.float32, init)
-
-        gates = project("input", x) + project("hidden", state.hidden)
-        enter, forget, candidate, output = jnp.split(gates, 4, axis=-1)
-        cell = jax.nn.sigmoid(forget) * state.cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
-        return LSTMState(jax.nn.sigmoid(output) * jnp.tanh(cell), cell)
+    gates = project("input", x) + project("hidden", state.hidden)
+    enter, forget, candidate, output = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(forget) * state.cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
+    return hk.LSTMState(jax.nn.sigmoid(output) * jnp.tanh(cell), cell)
 
 
 class Output(NamedTuple):
@@ -63,25 +46,25 @@ def vision(config: IrisConfig, frames: Float[Array, "N H W C"]) -> Float[Array, 
     """Return features of frames with entries in [0, 1]: convolutions, each halving the side."""
     x = to_patches(2.0 * frames - 1.0, config.actor_patch)
     for i, channels in enumerate(config.actor_channels):
-        x = Convolution(channels, name=f"convolution{i}")(x)
+        x = convolution(f"convolution{i}")(x, channels)
         x = jax.nn.relu(hk.max_pool(x, (1, 2, 2, 1), (1, 2, 2, 1), "VALID"))
     return x.reshape(len(x), -1)
 
 
 def react(
-    config: IrisConfig, num_actions: int, features: Float[Array, "B F"], state: LSTMState
-) -> tuple[Output, LSTMState]:
+    config: IrisConfig, num_actions: int, features: Float[Array, "B F"], state: hk.LSTMState
+) -> tuple[Output, hk.LSTMState]:
     """Return the output after a frame, and the LSTM's state."""
-    state = LSTM(config.lstm_size, name="lstm")(features, state)
+    state = lstm()(features, state, config.lstm_size)
     logits = linear(state.hidden, num_actions, "policy")
     value = linear(state.hidden, 1, "value")[:, 0]
     return Output(logits, value), state
 
 
-def initial_state(config: IrisConfig, batch_size: int) -> LSTMState:
+def initial_state(config: IrisConfig, batch_size: int) -> hk.LSTMState:
     """Return the LSTM's state at the beginning of an episode."""
     zeros = jnp.zeros((batch_size, config.lstm_size))
-    return LSTMState(zeros, zeros)
+    return hk.LSTMState(zeros, zeros)
 
 
 class Losses(NamedTuple):

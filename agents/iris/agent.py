@@ -12,16 +12,23 @@ import dataclasses
 from typing import Any
 
 import dm_env
+import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from agents import compilation, pictures
-from agents.iris import actor_critic, imagination, learner, world_model
-from agents.iris.actor_critic import LSTMState
+from agents.iris import actor_critic, learner, world_model
 from agents.iris.learner import KINDS, RECONSTRUCTION, LearnerState, as_bytes, as_fractions
-from agents.iris.model import ACTOR_CRITIC, WORLD_MODEL, Model, Params
+from agents.iris.model import (
+    ACTOR_CRITIC,
+    WORLD_MODEL,
+    Model,
+    Params,
+    next_frame,
+    with_room,
+)
 from agents.iris.world_model import Cache
 from agents.protocol import (
     Batch,
@@ -42,17 +49,17 @@ CONTEXT = 2  # Observed frames before a prediction (figure 3).
 _EXAMINED = 64  # Sequences of an examination, at most.
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class IrisAgent:
     """IRIS for environments of given specs.
 
     Attributes:
       model: its networks and settings.
-      perceptual: parameters of the perceptual loss; None without it.
+      perceptual: parameters of the perceptual loss, those of the config's file; None without it.
     """
 
     model: Model
-    perceptual: PyTree[Array] | None = None
+    perceptual: PyTree[Array] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def experience(self) -> Experience:
@@ -92,17 +99,17 @@ class IrisAgent:
     def acting_state(self, state: LearnerState) -> Params:
         return {name: x for name, x in state.params.items() if name != WORLD_MODEL}
 
-    def initial_memory(self, batch_size: int) -> LSTMState:
+    def initial_memory(self, batch_size: int) -> hk.LSTMState:
         return actor_critic.initial_state(self.model.config, batch_size)
 
     def act(
         self,
         acting_state: Params,
-        memory: LSTMState,
+        memory: hk.LSTMState,
         timestep: dm_env.TimeStep,
         key: PRNGKeyArray,
         mode: Mode,
-    ) -> tuple[LSTMState, Array, dict[str, Array]]:
+    ) -> tuple[hk.LSTMState, Array, dict[str, Array]]:
         config = self.model.config
         is_first = timestep.step_type == dm_env.StepType.FIRST
         memory = jax.tree.map(lambda x: jnp.where(is_first[:, None], 0.0, x), memory)
@@ -222,11 +229,10 @@ def _predict_frames(
 
     def step(carry: tuple[Array, Cache], row: tuple[Array, Array]):
         (tokens, cache), (action, key) = carry, row
-        if len(frames) > model.config.memory_steps:
-            needed = model.tokens_per_frame + 1
-            cache = imagination.with_room(model, params, tokens, cache, needed)
+        needed = model.tokens_per_frame + 1
+        cache = with_room(model, params, tokens, cache, needed, len(frames))
         hidden, cache = model.feed(params, "actions", action[:, None], cache)
-        found, cache = imagination.next_frame(model, params, hidden[:, 0], cache, key)
+        found, cache = next_frame(model, params, hidden[:, 0], cache, key)
         return (found, cache), found
 
     actions = action[CONTEXT - 1 : len(frames) - 1]

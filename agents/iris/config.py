@@ -12,7 +12,15 @@ steps would dilute its gradient by steps that do not happen.
 
 import dataclasses
 
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE, Range
+from disco_common.ranges import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    BELOW_1,
+    FRACTION,
+    POSITIVE,
+    Range,
+    divisor_of,
+)
 
 _ACTOR_PATCH = 4
 
@@ -99,28 +107,15 @@ class IrisConfig:
         for numbers, names in _RANGES.items():
             numbers.require(self, "IRIS' ", *names.split())
         for name in ("multipliers", "actor_channels"):
-            if not getattr(self, name) or min(getattr(self, name)) < 1:
-                raise ValueError(
-                    f"IRIS' {name} is {getattr(self, name)}; expected some numbers of at least 1."
-                )
-        if self.channels % self.groups:
-            raise ValueError(
-                f"IRIS' groups is {self.groups}; expected a divisor of channels ({self.channels})."
-            )
+            AT_LEAST_1.require_value(f"IRIS' number of {name}", len(getattr(self, name)))
         if self.tile and len(self.multipliers) > 1:
             raise ValueError(
                 f"IRIS' multipliers is {self.multipliers}; expected one, as a tile (now"
                 f" {self.tile}) is one token."
             )
-        if self.width % self.heads:
-            raise ValueError(
-                f"IRIS' heads is {self.heads}; expected a divisor of width ({self.width})."
-            )
-        if self.epoch_steps % self.num_environments:
-            raise ValueError(
-                f"IRIS' num_environments is {self.num_environments}; expected a divisor of"
-                f" epoch_steps ({self.epoch_steps})."
-            )
+        divisor_of("channels", self.channels).require(self, "IRIS' ", "groups")
+        divisor_of("width", self.width).require(self, "IRIS' ", "heads")
+        divisor_of("epoch_steps", self.epoch_steps).require(self, "IRIS' ", "num_environments")
 
     @property
     def downsampling(self) -> int:
@@ -134,9 +129,9 @@ class IrisConfig:
 
 
 _RANGES = {
-    AT_LEAST_1: """code_size latent_channels channels groups residual_blocks layers heads width
-        lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch epoch_steps
-        epoch_updates replay_capacity num_environments""",
+    AT_LEAST_1: """code_size latent_channels channels multipliers residual_blocks layers width
+        actor_channels lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch
+        epoch_steps epoch_updates replay_capacity""",
     Range("at least 2", lambda x: x >= 2): "vocabulary memory_steps horizon",
     AT_LEAST_0: "tile entropy_cost tokenizer_start world_model_start actor_critic_start",
     FRACTION: "discount",
@@ -145,29 +140,20 @@ _RANGES = {
 }
 
 
-_64_TOKENS = (1, 1, 1, 1)  # One resolution less than for 16 tokens.
-# 30 GiB of frames of 64x64 RGB pixels: config/datasets/default.yaml, max_ram_usage.
-_LONG_REPLAY = 2_600_000
+def paper(tokens: int = 16, *, is_long: bool = False) -> IrisConfig:
+    """Return the paper's settings for Atari 100k, with 16 or 64 tokens per frame (appendix E).
 
-# Games of the paper's settings that differ (appendices E and H).
-GAMES = {
-    "atari100k/Freeway": {"temperature": 0.01},
-}
-
-
-def paper(tokens: int = 16) -> IrisConfig:
-    """Return the paper's settings for Atari 100k, with 16 or 64 tokens per frame (appendix E)."""
-    config = IrisConfig()
-    return dataclasses.replace(config, multipliers=_64_TOKENS) if tokens == 64 else config
-
-
-def long_run(config: IrisConfig) -> IrisConfig:
-    """Return the settings for 10 million steps: one update in 50 steps (appendix F).
-
-    The replay has as many steps as the authors' limit of memory holds.
+    Those of a long run are for 10 million steps: one update in 50 steps (appendix F), and a replay
+    of as many steps as the authors' limit of memory holds: 30 GiB of frames of 64x64 RGB pixels
+    (config/datasets/default.yaml, max_ram_usage).
     """
-    updates = max(1, config.epoch_updates // 50)
-    return dataclasses.replace(config, epoch_updates=updates, replay_capacity=_LONG_REPLAY)
+    config = IrisConfig()
+    if tokens == 64:
+        config = dataclasses.replace(config, multipliers=config.multipliers[1:])
+    if is_long:
+        updates = config.epoch_updates // 50
+        config = dataclasses.replace(config, epoch_updates=updates, replay_capacity=2_600_000)
+    return config
 
 
 def tiles() -> IrisConfig:

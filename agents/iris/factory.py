@@ -1,7 +1,6 @@
 """IRIS by name: its settings on a task, and the checks of a run."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,13 +11,13 @@ from dm_env import specs
 import environments
 from agents.iris import tokenizer
 from agents.iris.agent import IrisAgent
-from agents.iris.config import GAMES, IrisConfig, long_run, paper, tiles
+from agents.iris.config import IrisConfig, paper, tiles
 from agents.iris.model import Model
 from agents.registry import Algorithm, present_settings
 
 
 def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
-    """Return the agent for an environment; for equal specs it returns the same object.
+    """Return the agent for an environment.
 
     Raises:
       ValueError: if IRIS does not support the observations or actions, or the file of the
@@ -31,7 +30,9 @@ def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
             f" {task.dynamics.action_spec()}; expected a choice."
         )
     _check_image(config, task.name, spec)
-    return _agent(config, spec.shape[0], spec.shape[2], environments.num_actions(task.dynamics))
+    number = environments.num_actions(task.dynamics)
+    params = tokenizer.load(config.perceptual_file) if config.perceptual_file else None
+    return IrisAgent(Model(config, spec.shape[0], spec.shape[2], number), params)
 
 
 def _check(config: IrisConfig, task: environments.Environment, num_steps: int) -> None:
@@ -73,14 +74,6 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
         )
 
 
-@functools.lru_cache(maxsize=8)
-def _agent(config: IrisConfig, size: int, channels: int, num_actions: int) -> IrisAgent:
-    """Return an agent; equal arguments give the same object, so that it is compiled once."""
-    model = Model(config, size, channels, num_actions)
-    params = tokenizer.load(config.perceptual_file) if config.perceptual_file else None
-    return IrisAgent(model, params)
-
-
 _WORDS = ("tiles", "paper", "64_tokens", "10m")
 
 
@@ -107,11 +100,9 @@ def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
         )
     if "paper" not in words:
         return tiles(), {}
-    config = paper(64 if "64_tokens" in words else 16)
-    if "10m" in words:
-        config = long_run(config)
-    games = {name: dataclasses.replace(config, **changes) for name, changes in GAMES.items()}
-    return config, games
+    config = paper(64 if "64_tokens" in words else 16, is_long="10m" in words)
+    # The one game whose settings differ (appendix H).
+    return config, {"atari100k/Freeway": dataclasses.replace(config, temperature=0.01)}
 
 
 def _shown(name: str) -> str:
@@ -121,6 +112,10 @@ def _shown(name: str) -> str:
     if not {"paper", "tiles"} & set(words):
         words = ["tiles", *words]
     return f"{family}/{','.join(words)}"
+
+
+def _variant(config: IrisConfig) -> str:
+    return "tiles" if config.tile else "paper"
 
 
 # What settings of earlier versions always are now.
@@ -160,5 +155,6 @@ IRIS = Algorithm(
     configs=configs,
     observed=_observed,
     shown=_shown,
+    variant=_variant,
     present=_present,
 )

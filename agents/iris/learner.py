@@ -8,20 +8,29 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from agents.iris import actor_critic, imagination, tokenizer, world_model
+from agents.iris import actor_critic, tokenizer, world_model
 from agents.iris.config import IrisConfig
-from agents.iris.model import ACTOR_CRITIC, CODEBOOK, TOKENIZER, WORLD_MODEL, Model, Params
+from agents.iris.model import (
+    ACTOR_CRITIC,
+    CODEBOOK,
+    TOKENIZER,
+    WORLD_MODEL,
+    Model,
+    Params,
+    imagine,
+)
 from agents.optimizers import cosine_schedule
 from agents.protocol import Batch
 
 Metrics = dict[str, Float[Array, ""]]
 
-KINDS = ("tokenizer", WORLD_MODEL, ACTOR_CRITIC)  # Of updates, in their order.
+# Networks by kind of update, in the updates' order.
 _NETWORKS: dict[str, tuple[str, ...]] = {
     "tokenizer": TOKENIZER,
     WORLD_MODEL: (WORLD_MODEL,),
     ACTOR_CRITIC: (ACTOR_CRITIC,),
 }
+KINDS = tuple(_NETWORKS)
 # The authors' configuration files have these in all settings (`agents.iris.config`).
 COMMITMENT_COST = 1.0  # Weight of the encoder's part of the commitment loss (appendix A.1).
 LAMBDA = 0.95  # λ of the λ-returns (appendix B).
@@ -179,7 +188,7 @@ def update_actor_critic(
     counts = in_last_episode(batch.mask, batch.last)
     policy = model.burn_in(params, as_fractions(batch.extras[RECONSTRUCTION]), counts)
     tokens = model.tokens(params, as_fractions(batch.observation[-2]))
-    imagined = imagination.imagine(model, params, tokens, policy, key, config.horizon)
+    imagined = imagine(model, params, tokens, policy, key, config.horizon)
     learned = jnp.broadcast_to(batch.mask[-1], imagined.end.shape)
     if config.tile:
         learned &= actor_critic.until_end(imagined.end)

@@ -1,9 +1,12 @@
-"""All of an agent's networks, as pure functions of their parameters."""
+"""All of an agent's networks, as pure functions of their parameters; imagination by them.
+
+In imagination the policy acts in the world model (IRIS, section 2.3).
+"""
 
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
@@ -11,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from agents.iris import actor_critic, tokenizer
-from agents.iris.actor_critic import LSTMState, Output
+from agents.iris.actor_critic import Output
 from agents.iris.config import IrisConfig
 from agents.iris.tokenizer import from_tiles, to_tiles
 from agents.iris.world_model import Cache, Predictions, WorldModel, empty_cache
@@ -51,13 +54,13 @@ class Model:
         return self.image_size // self.config.downsampling
 
     @property
-    def _tile(self) -> int:
-        """The side of the squares that the autoencoder takes for images, in pixels."""
-        return self.config.tile or self.image_size
+    def _tiles(self) -> int:
+        """Squares that the autoencoder takes for images, of a side of a frame."""
+        return self.image_size // self.config.tile if self.config.tile else 1
 
     def init(self, key: PRNGKeyArray) -> Params:
         config, keys = self.config, jax.random.split(key, 5)
-        side, tiles = self._side, self.image_size // self._tile
+        side, tiles = self._side, self._tiles
         bound, size = 1.0 / config.vocabulary, (config.vocabulary, config.code_size)
         tokens = jnp.zeros((1, config.memory_steps, self.tokens_per_frame), jnp.int32)
         frame = jnp.zeros((1, self.image_size, self.image_size, self.image_channels))
@@ -66,12 +69,12 @@ class Model:
         def init(f: Callable[..., Any], key: PRNGKeyArray, *inputs: Any) -> Any:
             return hk.transform(f).init(key, *inputs)
 
-        def act(frame: Array, state: LSTMState) -> tuple[Output, LSTMState]:
+        def act(frame: Array, state: hk.LSTMState) -> tuple[Output, hk.LSTMState]:
             features = actor_critic.vision(config, frame)
             return actor_critic.react(config, self.num_actions, features, state)
 
         return {
-            ENCODER: init(self._encode, keys[0], to_tiles(frame, self._tile)),
+            ENCODER: init(self._encode, keys[0], to_tiles(frame, self.image_size // tiles)),
             DECODER: init(self._decode, keys[1], to_tiles(codes, side // tiles)),
             CODEBOOK: jax.random.uniform(keys[2], size, minval=-bound, maxval=bound),
             WORLD_MODEL: init(self._world("predict"), keys[3], tokens, tokens[:, :, 0]),
@@ -80,16 +83,15 @@ class Model:
 
     def encode(self, params: Params, frames: Float[Array, "B S S C"]) -> Float[Array, "B K E"]:
         """Return the feature vectors of frames with entries in [0, 1]."""
-        tiles = self.image_size // self._tile
-        x = _apply(self._encode, params[ENCODER], to_tiles(frames, self._tile))
-        x = from_tiles(x, tiles)
+        tiles = to_tiles(frames, self.image_size // self._tiles)
+        x = from_tiles(_apply(self._encode, params[ENCODER], tiles), self._tiles)
         return x.reshape(len(x), -1, self.config.code_size)
 
     def decode(self, params: Params, codes: Float[Array, "B K E"]) -> Float[Array, "B S S C"]:
         """Return frames of codes' embeddings; entries are in [-1, 1], but for errors."""
-        side, tiles = self._side, self.image_size // self._tile
-        codes = to_tiles(codes.reshape(len(codes), side, side, -1), side // tiles)
-        return from_tiles(_apply(self._decode, params[DECODER], codes), tiles)
+        codes = codes.reshape(len(codes), self._side, self._side, -1)
+        codes = to_tiles(codes, self._side // self._tiles)
+        return from_tiles(_apply(self._decode, params[DECODER], codes), self._tiles)
 
     def predict(
         self,
@@ -117,8 +119,8 @@ class Model:
         return _apply(f, params[ACTOR_CRITIC], frames)
 
     def react(
-        self, params: Params, features: Float[Array, "B F"], state: LSTMState
-    ) -> tuple[Output, LSTMState]:
+        self, params: Params, features: Float[Array, "B F"], state: hk.LSTMState
+    ) -> tuple[Output, hk.LSTMState]:
         """Return the actor-critic's output, and the LSTM's state after it."""
         f = functools.partial(actor_critic.react, self.config, self.num_actions)
         return _apply(f, params[ACTOR_CRITIC], features, state)
@@ -145,10 +147,10 @@ class Model:
         params: Params,
         frames: Float[Array, "T B S S C"],
         counts: Bool[Array, "T B"],
-    ) -> LSTMState:
+    ) -> hk.LSTMState:
         """Return the LSTM's state after frames with entries in [0, 1]; some do not count."""
 
-        def step(state: LSTMState, row: tuple[Array, Array]) -> tuple[LSTMState, None]:
+        def step(state: hk.LSTMState, row: tuple[Array, Array]) -> tuple[hk.LSTMState, None]:
             features, counts = row
             _, after = self.react(params, features, state)
             return jax.tree.map(
@@ -159,14 +161,14 @@ class Model:
         return jax.lax.scan(step, start, (self._features(params, frames), counts))[0]
 
     def act_along(
-        self, params: Params, frames: Float[Array, "T B S S C"], state: LSTMState
+        self, params: Params, frames: Float[Array, "T B S S C"], state: hk.LSTMState
     ) -> Output:
         """Return the actor-critic's outputs, leaves `[T, B, ...]`, along frames.
 
         Frames have entries in [0, 1]; `state` is the LSTM's before the first one.
         """
 
-        def step(state: LSTMState, features: Array) -> tuple[LSTMState, Output]:
+        def step(state: hk.LSTMState, features: Array) -> tuple[hk.LSTMState, Output]:
             output, state = self.react(params, features, state)
             return state, output
 
@@ -177,10 +179,10 @@ class Model:
         return features.reshape(*frames.shape[:2], -1)
 
     def _encode(self, x: Array) -> Array:
-        return tokenizer.Encoder(self.config)(2.0 * x - 1.0)
+        return tokenizer.encoder()(2.0 * x - 1.0, self.config)
 
     def _decode(self, x: Array) -> Array:
-        return tokenizer.Decoder(self.config, self.image_channels)(x)
+        return tokenizer.decoder()(x, self.config, self.image_channels)
 
     def _world(self, method: str) -> Callable[..., Any]:
         """Return a method of the world model's layers, which are created where it is called."""
@@ -195,3 +197,119 @@ class Model:
 def _apply(f: Callable[..., Any], params: Params, *inputs: Any) -> Any:
     """Return the result of a function of Haiku modules with parameters."""
     return hk.without_apply_rng(hk.transform(f)).apply(params, *inputs)
+
+
+Sampler = Callable[[PRNGKeyArray, Float[Array, "B C"]], Int[Array, "B"]]
+"""Chooses classes by their logits."""
+
+
+class Imagined(NamedTuple):
+    """Imagined steps.
+
+    Attributes:
+      tokens: of the frames.
+      frames: with entries in [0, 1].
+      action: of each frame.
+      reward: of the action: -1, 0 or 1.
+      end: whether the action ends the episode. The steps after it are imagined all the same.
+    """
+
+    tokens: Int[Array, "H B K"]
+    frames: Float[Array, "H B S S C"]
+    action: Int[Array, "H B"]
+    reward: Float[Array, "H B"]
+    end: Bool[Array, "H B"]
+
+
+def imagine(
+    model: Model,
+    params: Params,
+    tokens: Int[Array, "B K"],
+    state: hk.LSTMState,
+    key: PRNGKeyArray,
+    horizon: int,
+    sample: Sampler = jax.random.categorical,
+) -> Imagined:
+    """Imagine what the policy experiences in H steps, from the first frame's tokens.
+
+    `state` is the policy's before that frame; `sample` chooses actions, rewards, ends and tokens.
+    No frame follows the last action.
+    """
+
+    def act(state: Any, key: PRNGKeyArray, num_tokens: int) -> tuple[Any, ...]:
+        """Return the policy's state and the cache after an action, its hidden vector, the step."""
+        tokens, frames, policy, cache = state
+        cache = with_room(model, params, tokens, cache, num_tokens, horizon)
+        action_key, reward_key, end_key = jax.random.split(key, 3)
+        output, policy = model.react(params, model.vision(params, frames), policy)
+        action = sample(action_key, output.logits)
+        hidden, cache = model.feed(params, "actions", action[:, None], cache)
+        hidden = hidden[:, 0]
+        reward = sample(reward_key, model.head(params, "reward", hidden)) - 1
+        end = sample(end_key, model.head(params, "end", hidden)) == 1
+        step = (tokens, frames, action, reward.astype(output.value.dtype), end)
+        return policy, cache, hidden, step
+
+    def advance(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, ...]]:
+        act_key, frame_key = jax.random.split(key)
+        policy, cache, hidden, step = act(state, act_key, model.tokens_per_frame + 1)
+        tokens, cache = next_frame(model, params, hidden, cache, frame_key, sample)
+        return (tokens, model.frames(params, tokens), policy, cache), step
+
+    _, cache = model.feed(params, "tokens", tokens, model.empty_cache(len(tokens)))
+    start = (tokens, model.frames(params, tokens), state, cache)
+    keys = jax.random.split(key, horizon)
+    last, steps = jax.lax.scan(advance, start, keys[:-1])
+    *_, final = act(last, keys[-1], 1)
+    return Imagined(*jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), steps, final))
+
+
+def next_frame(
+    model: Model,
+    params: Params,
+    hidden: Float[Array, "B D"],
+    cache: Cache,
+    key: PRNGKeyArray,
+    sample: Sampler = jax.random.categorical,
+) -> tuple[Int[Array, "B K"], Cache]:
+    """Return the next frame's tokens, one after the other, and the cache with them.
+
+    `hidden` is the hidden vector of the action, which the cache contains.
+    """
+    first_key, key = jax.random.split(key)
+    token = sample(first_key, model.head(params, "next_token", hidden))
+
+    def step(carry: tuple[Array, Cache], key: PRNGKeyArray):
+        token, cache = carry
+        hidden, cache = model.feed(params, "tokens", token[:, None], cache)
+        following = sample(key, model.head(params, "next_token", hidden[:, 0]))
+        return (following, cache), token
+
+    keys = jax.random.split(key, model.tokens_per_frame - 1)
+    (token, cache), tokens = jax.lax.scan(step, (token, cache), keys)
+    _, cache = model.feed(params, "tokens", token[:, None], cache)
+    return jnp.concatenate([tokens, token[None]]).T, cache
+
+
+def with_room(
+    model: Model,
+    params: Params,
+    tokens: Int[Array, "B K"],
+    cache: Cache,
+    num_tokens: int,
+    num_steps: int,
+) -> Cache:
+    """Return a cache with room for `num_tokens` more tokens.
+
+    One without room is rebuilt from the current frame's tokens alone. Sequences of `num_steps`
+    steps that the context contains never fill it.
+    """
+    if num_steps <= model.config.memory_steps:
+        return cache
+
+    def rebuild(cache: Cache) -> Cache:
+        empty = cache._replace(length=jnp.zeros_like(cache.length))
+        return model.feed(params, "tokens", tokens, empty)[1]
+
+    capacity = cache.layers[0].keys.shape[2]
+    return jax.lax.cond(cache.length + num_tokens > capacity, rebuild, lambda x: x, cache)

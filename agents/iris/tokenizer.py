@@ -40,50 +40,42 @@ def linear(x: Float[Array, "*s I"], size: int, name: str) -> Float[Array, "*s O"
     return hk.Linear(size, w_init=init, b_init=init, name=name)(x)
 
 
-class Convolution(hk.Module):
-    """A 3x3 convolution of images.
+@hk.to_module
+def convolution(
+    x: Float[Array, "B H W C"], channels: int, convolve: Convolve = convolve_same
+) -> Float[Array, "B h w O"]:
+    """Return a 3x3 convolution of images.
 
     It keeps their sides ("SAME" padding), or halves them with stride 2, padded below and on the
     right only (`convolve_halving`), or doubles them after nearest-neighbour upsampling
     (`convolve_enlarged`).
     """
-
-    def __init__(self, channels: int, convolve: Convolve = convolve_same, *, name: str):
-        super().__init__(name)
-        self._channels, self._convolve = channels, convolve
-
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B h w O"]:
-        shape = (3, 3, x.shape[-1], self._channels)
-        init = fan_in_uniform(9 * x.shape[-1])
-        weight = hk.get_parameter("w", shape, jnp.float32, init)
-        return self._convolve(x, weight) + hk.get_parameter("b", shape[-1:], jnp.float32, init)
+    shape = (3, 3, x.shape[-1], channels)
+    init = fan_in_uniform(9 * x.shape[-1])
+    weight = hk.get_parameter("w", shape, jnp.float32, init)
+    return convolve(x, weight) + hk.get_parameter("b", shape[-1:], jnp.float32, init)
 
 
-class GroupNorm(hk.Module):
-    """Normalisation by the moments of groups of consecutive channels of an image.
+@hk.to_module
+def group_norm(x: Float[Array, "B H W C"], groups: int) -> Float[Array, "B H W C"]:
+    """Normalise images by the moments of groups of consecutive channels.
 
     `haiku.GroupNorm` with equal parameters and results. Here each channel's moments come first and
     the groups' from these, as reductions over a last axis of two channels, 32 groups of 64, are
     slow on a CPU.
     """
+    channels = x.shape[-1]
+    scale = hk.get_parameter("scale", (channels,), x.dtype, jnp.ones)
+    offset = hk.get_parameter("offset", (channels,), x.dtype, jnp.zeros)
 
-    def __init__(self, groups: int, *, name: str):
-        super().__init__(name)
-        self._groups = groups
+    def of_groups(of_channels: Float[Array, "B C"]) -> Float[Array, "B 1 1 C"]:
+        size = channels // groups
+        means = jnp.mean(of_channels.reshape(len(x), groups, size), axis=-1)
+        return jnp.repeat(means, size, axis=-1)[:, None, None]
 
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
-        channels = x.shape[-1]
-        scale = hk.get_parameter("scale", (channels,), x.dtype, jnp.ones)
-        offset = hk.get_parameter("offset", (channels,), x.dtype, jnp.zeros)
-
-        def of_groups(of_channels: Float[Array, "B C"]) -> Float[Array, "B 1 1 C"]:
-            size = channels // self._groups
-            means = jnp.mean(of_channels.reshape(len(x), self._groups, size), axis=-1)
-            return jnp.repeat(means, size, axis=-1)[:, None, None]
-
-        x = x - of_groups(jnp.mean(x, axis=(1, 2)))
-        variance = of_groups(jnp.mean(jnp.square(x), axis=(1, 2)))
-        return x * (scale * jax.lax.rsqrt(variance + 1e-6)) + offset
+    x = x - of_groups(jnp.mean(x, axis=(1, 2)))
+    variance = of_groups(jnp.mean(jnp.square(x), axis=(1, 2)))
+    return x * (scale * jax.lax.rsqrt(variance + 1e-6)) + offset
 
 
 def to_tiles(x: Float[Array, "B H W C"], side: int) -> Float[Array, "N side side C"]:
@@ -175,102 +167,83 @@ def _unit_length(x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
     return x * jax.lax.rsqrt(jnp.sum(jnp.square(x), axis=-1, keepdims=True) + 1e-10)
 
 
-class Encoder(hk.Module):
-    """From images with entries in [-1, 1] to feature vectors of codes."""
-
-    def __init__(self, config: IrisConfig, name: str = "encoder"):
-        super().__init__(name)
-        self._config = config
-
-    def __call__(self, images: Float[Array, "B H W C"]) -> Float[Array, "B h w E"]:
-        config = self._config
-        x = Convolution(config.channels, name="input")(to_patches(images, config.tile or 1))
-        for level, multiplier in enumerate(config.multipliers):
-            channels = config.channels * multiplier
-            if level > 0:
-                x = Convolution(x.shape[-1], convolve_halving, name=f"halving{level}")(x)
-            for i in range(config.residual_blocks):
-                x = ResidualBlock(channels, config.groups, name=f"level{level}_block{i}")(x)
-                if x.shape[1] in config.attention_resolutions:
-                    x = Attention(config.groups, name=f"level{level}_attention{i}")(x)
-        x = _middle(x, config.groups)
-        x = Convolution(config.latent_channels, name="output")(
-            _normalize_and_swish(x, config.groups, "norm")
-        )
-        return linear(x, config.code_size, "to_codes")
+@hk.to_module
+def encoder(images: Float[Array, "B H W C"], config: IrisConfig) -> Float[Array, "B h w E"]:
+    """Return feature vectors of codes, of images with entries in [-1, 1]."""
+    x = convolution("input")(to_patches(images, config.tile or 1), config.channels)
+    for level, multiplier in enumerate(config.multipliers):
+        if level > 0:
+            x = convolution(f"halving{level}")(x, x.shape[-1], convolve_halving)
+        x = _blocks(x, config, level, multiplier, config.residual_blocks)
+    x = _normalize_and_swish(_middle(x, config.groups), config.groups, "norm")
+    x = convolution("output")(x, config.latent_channels)
+    return linear(x, config.code_size, "to_codes")
 
 
-class Decoder(hk.Module):
-    """From embeddings of codes to images; their entries are in [-1, 1] but for errors."""
-
-    def __init__(self, config: IrisConfig, image_channels: int, name: str = "decoder"):
-        super().__init__(name)
-        self._config, self._image_channels = config, image_channels
-
-    def __call__(self, codes: Float[Array, "B h w E"]) -> Float[Array, "B H W C"]:
-        config = self._config
-        x = linear(codes, config.latent_channels, "from_codes")
-        x = Convolution(config.channels * config.multipliers[-1], name="input")(x)
-        x = _middle(x, config.groups)
-        for level, multiplier in reversed(list(enumerate(config.multipliers))):
-            for i in range(config.residual_blocks + 1):
-                x = ResidualBlock(
-                    config.channels * multiplier, config.groups, name=f"level{level}_block{i}"
-                )(x)
-                if x.shape[1] in config.attention_resolutions:
-                    x = Attention(config.groups, name=f"level{level}_attention{i}")(x)
-            if level > 0:
-                x = Convolution(x.shape[-1], convolve_enlarged, name=f"doubling{level}")(x)
-        x = _normalize_and_swish(x, config.groups, "norm")
-        patch = config.tile or 1
-        x = Convolution(self._image_channels * patch**2, name="output")(x)
-        return from_patches(x, patch)
+@hk.to_module
+def decoder(
+    codes: Float[Array, "B h w E"], config: IrisConfig, image_channels: int
+) -> Float[Array, "B H W C"]:
+    """Return images of embeddings of codes; their entries are in [-1, 1] but for errors."""
+    x = linear(codes, config.latent_channels, "from_codes")
+    x = convolution("input")(x, config.channels * config.multipliers[-1])
+    x = _middle(x, config.groups)
+    for level, multiplier in reversed(list(enumerate(config.multipliers))):
+        x = _blocks(x, config, level, multiplier, config.residual_blocks + 1)
+        if level > 0:
+            x = convolution(f"doubling{level}")(x, x.shape[-1], convolve_enlarged)
+    x = _normalize_and_swish(x, config.groups, "norm")
+    patch = config.tile or 1
+    return from_patches(convolution("output")(x, image_channels * patch**2), patch)
 
 
-class ResidualBlock(hk.Module):
-    """Two convolutions, each after a norm and swish, and a shortcut."""
-
-    def __init__(self, channels: int, groups: int, *, name: str):
-        super().__init__(name)
-        self._channels, self._groups = channels, groups
-
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W O"]:
-        y = x
-        for i in (1, 2):
-            y = Convolution(self._channels, name=f"convolution{i}")(
-                _normalize_and_swish(y, self._groups, f"norm{i}")
-            )
-        if x.shape[-1] != self._channels:
-            x = linear(x, self._channels, "shortcut")
-        return x + y
+def _blocks(
+    x: Float[Array, "B H W C"], config: IrisConfig, level: int, multiplier: int, number: int
+) -> Float[Array, "B H W O"]:
+    """Return features after a resolution's residual blocks, each with attention if it has any."""
+    for i in range(number):
+        name, channels = f"level{level}_block{i}", config.channels * multiplier
+        x = residual_block(name)(x, channels, config.groups)
+        if x.shape[1] in config.attention_resolutions:
+            x = attention(f"level{level}_attention{i}")(x, config.groups)
+    return x
 
 
-class Attention(hk.Module):
-    """Attention of one head among all pixels, after a norm, with a shortcut."""
+@hk.to_module
+def residual_block(
+    x: Float[Array, "B H W C"], channels: int, groups: int
+) -> Float[Array, "B H W O"]:
+    """Return images after two convolutions, each after a norm and swish, plus a shortcut."""
+    y = x
+    for i in (1, 2):
+        y = _normalize_and_swish(y, groups, f"norm{i}")
+        y = convolution(f"convolution{i}")(y, channels)
+    if x.shape[-1] != channels:
+        x = linear(x, channels, "shortcut")
+    return x + y
 
-    def __init__(self, groups: int, *, name: str):
-        super().__init__(name)
-        self._groups = groups
 
-    def __call__(self, x: Float[Array, "B H W C"]) -> Float[Array, "B H W C"]:
-        batch, height, width, channels = x.shape
-        y = GroupNorm(self._groups, name="norm")(x).reshape(batch, height * width, 1, channels)
-        query, key, value = (linear(y, channels, name) for name in ("query", "key", "value"))
-        y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
-        return x + linear(y, channels, "output")
+@hk.to_module
+def attention(x: Float[Array, "B H W C"], groups: int) -> Float[Array, "B H W C"]:
+    """Return images after attention of one head among all pixels, after a norm, plus a shortcut."""
+    batch, height, width, channels = x.shape
+    y = group_norm("norm")(x, groups).reshape(batch, height * width, 1, channels)
+    query, key, value = (linear(y, channels, name) for name in ("query", "key", "value"))
+    y = jax.nn.dot_product_attention(query, key, value).reshape(x.shape)
+    return x + linear(y, channels, "output")
 
 
 def _middle(x: Float[Array, "B h w C"], groups: int) -> Float[Array, "B h w C"]:
     """Return features after the layers of the lowest resolution."""
-    x = ResidualBlock(x.shape[-1], groups, name="middle_block0")(x)
-    x = Attention(groups, name="middle_attention")(x)
-    return ResidualBlock(x.shape[-1], groups, name="middle_block1")(x)
+    x = residual_block("middle_block0")(x, x.shape[-1], groups)
+    x = attention("middle_attention")(x, groups)
+    return residual_block("middle_block1")(x, x.shape[-1], groups)
 
 
 def _normalize_and_swish(
     x: Float[Array, "B H W C"], groups: int, name: str
 ) -> Float[Array, "B H W C"]:
-    return jax.nn.swish(GroupNorm(groups, name=name)(x))
+    return jax.nn.swish(group_norm(name)(x, groups))
 
 
 class Quantized(NamedTuple):

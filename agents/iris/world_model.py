@@ -1,5 +1,6 @@
 """The world model: a Transformer over frame and action tokens (IRIS, section 2.2, appendix A.2)."""
 
+import functools
 from typing import NamedTuple
 
 import haiku as hk
@@ -46,94 +47,82 @@ def empty_cache(config: IrisConfig, num_tokens: int, batch_size: int) -> Cache:
     return Cache((layer,) * config.layers, jnp.zeros((), jnp.int32))
 
 
-class Transformer(hk.Module):
-    """Blocks of causal attention and an MLP, each after a norm and with a shortcut (GPT-2)."""
+@hk.to_module
+def transformer(
+    x: Float[Array, "B T D"],
+    config: IrisConfig,
+    num_positions: int,
+    cache: Cache | None = None,
+    key: PRNGKeyArray | None = None,
+) -> tuple[Float[Array, "B T D"], Cache | None]:
+    """Process T tokens by blocks of causal attention and an MLP, as GPT-2's.
 
-    def __init__(self, config: IrisConfig, num_tokens: int, name: str = "transformer"):
-        """Make a Transformer for steps of `num_tokens` tokens, the action's included."""
-        super().__init__(name)
-        self._config, self._num_positions = config, config.memory_steps * num_tokens
+    Each is after a norm and has a shortcut.
 
-    def __call__(
-        self,
-        x: Float[Array, "B T D"],
-        cache: Cache | None = None,
-        key: PRNGKeyArray | None = None,
-    ) -> tuple[Float[Array, "B T D"], Cache | None]:
-        """Process T tokens.
+    Args:
+      x: embeddings of the tokens.
+      config: has the sizes.
+      num_positions: most tokens of a sequence.
+      cache: of earlier tokens, with room for T more; None if there are none and no later call needs
+        a cache.
+      key: random key of the dropout; None for none.
 
-        Args:
-          x: their embeddings.
-          cache: of earlier tokens, with room for T more; None if there are none and no later call
-            needs a cache.
-          key: random key of the dropout; None for none.
-
-        Returns:
-          The tokens' hidden vectors, and the cache with them.
-        """
-        config, length = self._config, x.shape[1]
-        shape = (self._num_positions, config.width)
-        positions = hk.get_parameter("positions", shape, jnp.float32, _INIT)
-        begin = 0 if cache is None else cache.length
-        x = x + jax.lax.dynamic_slice_in_dim(positions, begin, length)
-        keys = iter([None] * (2 * config.layers + 1))
-        if key is not None and config.dropout:
-            keys = iter(jax.random.split(key, 2 * config.layers + 1))
-        x = _dropout(config, x, next(keys))
-        caches = []
-        for i in range(config.layers):
-            kept = None if cache is None else cache.layers[i]
-            attend = CausalAttention(config.heads, name=f"block{i}_attention")
-            y, kept = attend(_layer_norm(f"block{i}_norm1")(x), kept, begin)
-            caches.append(kept)
-            x = x + _dropout(config, y, next(keys))
-            y = _linear(4 * config.width, f"block{i}_up")(_layer_norm(f"block{i}_norm2")(x))
-            y = _linear(config.width, f"block{i}_down")(jax.nn.gelu(y, approximate=False))
-            x = x + _dropout(config, y, next(keys))
-        x = _layer_norm("norm")(x)
-        return x, None if cache is None else Cache(tuple(caches), cache.length + length)
+    Returns:
+      The tokens' hidden vectors, and the cache with them.
+    """
+    length, shape = x.shape[1], (num_positions, config.width)
+    positions = hk.get_parameter("positions", shape, jnp.float32, _INIT)
+    begin = 0 if cache is None else cache.length
+    x = x + jax.lax.dynamic_slice_in_dim(positions, begin, length)
+    keys = iter([None] * (2 * config.layers + 1))
+    if key is not None and config.dropout:
+        keys = iter(jax.random.split(key, 2 * config.layers + 1))
+    x = _dropout(config, x, next(keys))
+    caches = []
+    for i in range(config.layers):
+        kept = None if cache is None else cache.layers[i]
+        attend = causal_attention(f"block{i}_attention")
+        y, kept = attend(_layer_norm(f"block{i}_norm1")(x), config.heads, kept, begin)
+        caches.append(kept)
+        x = x + _dropout(config, y, next(keys))
+        y = _linear(4 * config.width, f"block{i}_up")(_layer_norm(f"block{i}_norm2")(x))
+        y = _linear(config.width, f"block{i}_down")(jax.nn.gelu(y, approximate=False))
+        x = x + _dropout(config, y, next(keys))
+    x = _layer_norm("norm")(x)
+    return x, None if cache is None else Cache(tuple(caches), cache.length + length)
 
 
-class CausalAttention(hk.Module):
-    """Attention of tokens to themselves and to earlier ones."""
+@hk.to_module
+def causal_attention(
+    x: Float[Array, "B T D"],
+    heads: int,
+    cache: LayerCache | None,
+    begin: Int[Array, ""] | int,
+) -> tuple[Float[Array, "B T D"], LayerCache | None]:
+    """Return vectors after attention to themselves and to earlier ones, and the cache with them.
 
-    def __init__(self, heads: int, *, name: str):
-        super().__init__(name)
-        self._heads = heads
-
-    def __call__(
-        self, x: Float[Array, "B T D"], cache: LayerCache | None, begin: Int[Array, ""] | int
-    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
-        """Attend.
-
-        Args:
-          x: the tokens' vectors.
-          cache: keys and values of earlier tokens; None if there are none.
-          begin: number of earlier tokens.
-
-        Returns:
-          Vectors of the tokens, and the cache with their keys and values.
-        """
-        width = x.shape[-1]
-        heads = (*x.shape[:2], self._heads, width // self._heads)
-        query, keys, values = (
-            _linear(width, name)(x).reshape(heads) for name in ("query", "key", "value")
-        )
-        if cache is None:
-            y = jax.nn.dot_product_attention(query, keys, values, is_causal=True)
-        else:
-            # Positions are the last axis but one, so that products with the cache do not copy it.
-            cache = LayerCache(
-                *(
-                    jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), begin, axis=2)
-                    for old, new in zip(cache, (keys, values), strict=True)
-                )
+    `cache` has keys and values of the `begin` earlier tokens; None if there are none.
+    """
+    width = x.shape[-1]
+    shape = (*x.shape[:2], heads, width // heads)
+    query, keys, values = (
+        _linear(width, name)(x).reshape(shape) for name in ("query", "key", "value")
+    )
+    if cache is None:
+        y = jax.nn.dot_product_attention(query, keys, values, is_causal=True)
+    else:
+        # Positions are the last axis but one, so that products with the cache do not copy it.
+        cache = LayerCache(
+            *(
+                jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), begin, axis=2)
+                for old, new in zip(cache, (keys, values), strict=True)
             )
-            place = begin + jnp.arange(x.shape[1])
-            visible = jnp.arange(cache.keys.shape[2]) <= place[:, None]
-            past = (x.swapaxes(1, 2) for x in cache)
-            y = jax.nn.dot_product_attention(query, *past, mask=visible[None, None])
-        return _linear(width, "output")(y.reshape(x.shape)), cache
+        )
+        place = begin + jnp.arange(x.shape[1])
+        visible = jnp.arange(cache.keys.shape[2]) <= place[:, None]
+        past = (x.swapaxes(1, 2) for x in cache)
+        y = jax.nn.dot_product_attention(query, *past, mask=visible[None, None])
+    return _linear(width, "output")(y.reshape(x.shape)), cache
 
 
 class Head(hk.Module):
@@ -186,7 +175,9 @@ class WorldModel:
     def __init__(self, config: IrisConfig, num_tokens: int, num_actions: int):
         """Make layers for frames of `num_tokens` tokens, each followed by one of the actions."""
         self._num_tokens, self._width = num_tokens, config.width
-        self._transformer = Transformer(config, num_tokens + 1)
+        self._transformer = functools.partial(
+            transformer(), config=config, num_positions=config.memory_steps * (num_tokens + 1)
+        )
         self._frame_tokens = hk.Embed(
             config.vocabulary, config.width, w_init=_INIT, name="frame_tokens"
         )
@@ -224,7 +215,7 @@ class WorldModel:
     ) -> tuple[Float[Array, "B T D"], Cache | None]:
         """Return the hidden vectors of frames' `"tokens"` or of `"actions"`, and their cache."""
         embed = {"tokens": self._frame_tokens, "actions": self._action_tokens}[kind]
-        return self._transformer(embed(tokens), cache)
+        return self._transformer(embed(tokens), cache=cache)
 
 
 class Losses(NamedTuple):

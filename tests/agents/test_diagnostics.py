@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +15,7 @@ import disco
 import environments
 from agents.dice.algorithm import DiceAgent
 from agents.dice.losses import DiceConfig
-from agents.dreamer import learner
-from agents.dreamer.agent import ACTION, DreamerAgent, named
+from agents.dreamer.agent import ACTION, DreamerAgent
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import Discrete
 from agents.iris.agent import IrisAgent
@@ -27,6 +27,7 @@ from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
 from agents.ppo.losses import PPOConfig
+from agents.protocol import Mode
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco import values
 from environments.base import JaxEnvironment
@@ -212,8 +213,9 @@ def dreamers_policy_and_value(
     """Action probabilities and value in the state after observations from an episode's start."""
     model, memory = agent.model, agent.initial_memory(64)  # Its states are random.
     for step, observation in enumerate(observations):
-        seen, first = jnp.full((64, 1), observation), jnp.full(64, step == 0)
-        memory = learner.act(model, params, memory, named(seen), first, jax.random.key(step))
+        kind = jnp.full(64, dm_env.StepType.MID if step else dm_env.StepType.FIRST)
+        timestep = dm_env.TimeStep(kind, None, None, jnp.full((64, 1), observation))
+        memory, *_ = agent.act(params, memory, timestep, jax.random.key(step), Mode.TRAINING)
     features = memory.state.features
     chosen = model.policies(params, features)[ACTION]
     assert isinstance(chosen, Discrete)

@@ -17,9 +17,10 @@ from PIL import Image
 
 import environments
 from agents import pictures
-from agents.dreamer import learner, losses
+from agents.dreamer import agent as dreamer_agent
+from agents.dreamer import losses
 from agents.dreamer.agent import ActionRange
-from agents.dreamer.config import VERSIONS, DreamerConfig, preset, sizes
+from agents.dreamer.config import VERSIONS, DreamerConfig, preset
 from agents.dreamer.distributions import Embedded
 from agents.dreamer.layers import Norm
 from agents.dreamer.model import Sequences, make_model
@@ -159,11 +160,12 @@ def test_bfloat16_is_near_float32(name):
 
 
 def test_unknown_presets_sizes_and_ablations_are_refused():
-    assert sizes("v1") == ("1m", "xs", "s", "m", "l", "xl")
-    with pytest.raises(ValueError, match="version is 'v2'; expected one of nature, v1"):
+    with pytest.raises(ValueError, match="no Dreamer 'v2' of size '12m'; expected nature: 1m, 12m"):
         preset("v2")
-    with pytest.raises(ValueError, match="size is '3m'; 'nature' has 1m, 12m"):
-        preset("nature", "3m")
+    with pytest.raises(
+        ValueError, match=r"no Dreamer 'v1' of size '12m'; .* v1: 1m, xs, s, m, l, xl"
+    ):
+        preset("v1", "12m")
     with pytest.raises(ValueError, match="ablation is 'NoLuck'; expected one of NoFreeBits"):
         preset("nature", "1m", "NoLuck")
 
@@ -206,7 +208,7 @@ def test_the_scales_of_norms_are_not_rounded_to_bfloat16(kind):
 @pytest.mark.parametrize("shape", [(64, 64, 3), (20, 27, 1), (9, 8, 2)])
 def test_images_of_any_size_come_back_in_their_size(name, shape):
     seen = {"image": specs.BoundedArray(shape, np.uint8, 0, 255)}
-    model = make_model(preset(name, sizes(name)[0]), seen, {"action": ActionPart(2, True)})
+    model = make_model(preset(name, "1m"), seen, {"action": ActionPart(2, True)})
     params = jax.eval_shape(model.init, jax.random.key(0))
     config = model.config
     h = jax.ShapeDtypeStruct((5, config.deterministic), np.float32)
@@ -343,16 +345,16 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
     config = agent.model.config
     learned = []
 
-    def update(model, learner, batch, start, key):
+    def learn(model, state, batch, start, key):
         jax.debug.callback(lambda *x: learned.append(jax.tree.map(np.array, x)), batch, start)
         shape = batch.reward.shape
         states = State(
             jnp.full((*shape, config.deterministic), 7.0),
             jnp.zeros((*shape, config.latents, config.classes)),
         )
-        return learner._replace(updates=learner.updates + 1), states, {}
+        return state._replace(updates=state.updates + 1), states, {}
 
-    monkeypatch.setattr(learner, "update", update)
+    monkeypatch.setattr(dreamer_agent, "learn", learn)
     # Compiled functions of equal agents are cached; other tests must not get these.
     monkeypatch.setattr(host, "_compiled", host._compiled.__wrapped__)
     run = Run(task, 0, tmp_path)

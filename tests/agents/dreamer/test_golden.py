@@ -15,7 +15,6 @@ from agents.dreamer import distributions, losses
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import observations_of
 from agents.dreamer.layers import MLP
-from agents.dreamer.learner import clip_to_parameters, laprop
 from agents.dreamer.losses import Range, lambda_returns
 from agents.dreamer.model import Imagined, Model, Sequences, make_model, observe, observe_step
 from agents.dreamer.networks import (
@@ -27,6 +26,7 @@ from agents.dreamer.networks import (
     embed_action,
     initial_state,
 )
+from agents.optimizers import clip_to_parameters, laprop
 from tests.agents.dreamer.golden import (
     assert_close,
     compared,
@@ -284,14 +284,9 @@ def _rssm_params(model, case):
     size = sum(part.size for part in model.actions.values())
     tokens = case.meta["tokens"]
 
-    def all_of_it(state, action, tokens):
-        rssm = RSSM(model.config)
-        h = rssm.advance(state, action)
-        return rssm.prior(h), rssm.posterior(h, tokens)
-
     state = initial_state(model.config, 1)
     shapes = jax.eval_shape(
-        hk.transform(all_of_it).init,
+        hk.transform(lambda *x: RSSM(model.config)(*x)).init,
         jax.random.key(0),
         state,
         jnp.zeros((1, size)),
@@ -403,7 +398,7 @@ def test_heads(case):
         "rew_loss": regression.loss(reward, jnp.asarray(given["rew_target"])),
         "con_logit": goes_on,
         "con_prob1": jax.nn.sigmoid(goes_on),
-        "con_loss": distributions.bernoulli_loss(goes_on, jnp.asarray(given["con_target"])),
+        "con_loss": optax.sigmoid_binary_cross_entropy(goes_on, jnp.asarray(given["con_target"])),
         "val_logits": value,
         "val_pred": regression.mean(value),
         "pold_entropy": discrete.entropy(),

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.convolutions import from_patches, to_patches
-from agents.dreamer.layers import EnlargingConvolution, PooledConvolution, StridedConvolution
+from agents.convolutions import convolve_doubling, convolve_halving, from_patches, to_patches
+from agents.dreamer.layers import Convolution, convolve_pooled, convolve_upsampled
 
+POOLED = partial(Convolution, side=5, convolve=convolve_pooled)
+UPSAMPLED = partial(Convolution, side=5, convolve=convolve_upsampled)
 X = jax.random.normal(jax.random.key(0), (3, 6, 8, 4))
 
 
@@ -36,7 +38,7 @@ def enlarged(x, params):
 
 
 def strided(transposed: bool):
-    """Return the arguments of a test of `StridedConvolution`."""
+    """Return a module that halves or doubles the sides, and what it computes."""
 
     def expected(x, params):
         function = jax.lax.conv_transpose if transposed else jax.lax.conv_general_dilated
@@ -44,15 +46,16 @@ def strided(transposed: bool):
         y = function(x, params["w"], (2, 2), "SAME", dimension_numbers=layout)
         return y + params["b"]
 
-    return partial(StridedConvolution, transposed=transposed, bias=True), expected
+    convolve = convolve_doubling if transposed else convolve_halving
+    return partial(Convolution, side=4, convolve=convolve), expected
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        (PooledConvolution, pooled),
-        (EnlargingConvolution, enlarged),
+        (POOLED, pooled),
+        (UPSAMPLED, enlarged),
         strided(transposed=False),
         strided(transposed=True),
     ],
@@ -82,7 +85,7 @@ def test_convolutions_and_their_gradients(monkeypatch, backend, module, expected
 @pytest.mark.parametrize(("backend", "shape"), [("cpu", (3, 3, 16, 20)), ("gpu", (5, 5, 4, 5))])
 def test_accelerators_do_not_multiply_more_for_pooling(monkeypatch, backend, shape):
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    layer = convolution(PooledConvolution)
+    layer = convolution(POOLED)
     params = layer.init(jax.random.key(1), X)
     program = jax.make_jaxpr(layer.apply)(params, X)
     kernels = [
@@ -116,7 +119,7 @@ def test_strided_convolutions_on_a_cpu_have_the_fast_derivatives():
 def test_equal_maxima_share_the_gradient_alike(monkeypatch, backend):
     """Of equal pixels; a quarter each."""
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
-    layer = convolution(PooledConvolution)
+    layer = convolution(POOLED)
     x = jnp.zeros((1, 4, 4, 2))
     params = layer.init(jax.random.key(1), x)
     params = jax.tree.map(jnp.zeros_like, params)

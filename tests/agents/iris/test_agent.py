@@ -19,9 +19,9 @@ from PIL import Image
 
 import environments
 from agents import registry
-from agents.iris import actor_critic, config, imagination, learner, tokenizer
+from agents.iris import actor_critic, config, learner, tokenizer
 from agents.iris.learner import as_bytes, as_fractions, in_first_episode, in_last_episode
-from agents.iris.model import TOKENIZER, Model
+from agents.iris.model import TOKENIZER, Model, imagine
 from agents.iris.tokenizer import from_tiles, to_tiles
 from agents.protocol import Batch, Mode
 from disco_common import stopping
@@ -286,13 +286,13 @@ def test_imagination_beyond_the_context_starts_it_anew(agent_and_state):
     tokens, policy = jnp.zeros((2, 4), jnp.int32), actor_critic.initial_state(TINY, 2)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def imagine(horizon):
+    def imagined(horizon):
         greedy = lambda _, logits: jnp.argmax(logits, axis=-1)  # noqa: E731
-        return imagination.imagine(
+        return imagine(
             agent.model, state.params, tokens, policy, jax.random.key(0), horizon, greedy
         )
 
-    short, long = imagine(TINY.memory_steps), imagine(TINY.memory_steps + 3)
+    short, long = imagined(TINY.memory_steps), imagined(TINY.memory_steps + 3)
     np.testing.assert_array_equal(short.tokens, long.tokens[: TINY.memory_steps])
     np.testing.assert_array_equal(short.action, long.action[: TINY.memory_steps])
     assert np.isfinite(long.frames).all()
@@ -403,6 +403,10 @@ def test_unknown_words_are_refused():
         registry.configured("iris/64_tokens")
     with pytest.raises(ValueError, match="'tiles,paper' names two IRIS"):
         registry.configured("iris/tiles,paper")
+    with pytest.raises(ValueError, match="'paper' with the sizes of 'tiles'; expected iris/paper"):
+        registry.configured("iris/tile=0")
+    with pytest.raises(ValueError, match="'paper' with the sizes of 'tiles'; expected iris/paper"):
+        registry.configured("iris").replaced({"tile": 0})
     with pytest.raises(ValueError, match="no setting 'horizons'"):
         registry.configured("iris/horizons=3")
 

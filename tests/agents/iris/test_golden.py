@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.iris import actor_critic, imagination, tokenizer, world_model
+from agents.iris import actor_critic, tokenizer, world_model
 from agents.iris.actor_critic import Output
-from agents.iris.model import ACTOR_CRITIC, CODEBOOK, DECODER, ENCODER
+from agents.iris.model import ACTOR_CRITIC, CODEBOOK, DECODER, ENCODER, imagine
 from tests.agents.iris.golden import golden_cases, model_of, our_name
 
 
@@ -227,9 +227,7 @@ def test_imagination(case_in_precision):
         tokens = tokens.reshape(*frames.shape[:2], -1)[:, -1]
         state = model.burn_in(params, seen[:-1], counts.T[:-1])
         horizon = case.config["horizon"]
-        found = imagination.imagine(
-            model, params, tokens, state, jax.random.key(0), horizon, greedy
-        )
+        found = imagine(model, params, tokens, state, jax.random.key(0), horizon, greedy)
 
         def loss(trained):
             output = model.act_along(params | trained, found.frames, state)
