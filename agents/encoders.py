@@ -37,6 +37,7 @@ Observation = Any  # An array, or a dictionary of them: leaves [*s, S, ...], S s
 _TOKEN_SIZE, _TEXT_SIZE = 20, 64
 _GLYPH_SIZE, _LETTER_SIZE = 32, 16
 _LEAST_IMAGE = 36  # Side in pixels of the smallest picture; smaller observations are boards.
+_NETHACK_KEYS = frozenset({"glyphs", "blstats", "message", "inventory_glyphs", "inventory_letters"})
 _CROP = 9  # Side of the crop in cells; the hero is in its centre.
 
 _DTYPES = ("float32", "bfloat16")
@@ -131,9 +132,9 @@ class Encoder(hk.Module):
         spec = dict(self._spec)
         parts = []
         # Others, such as MiniHack's, have some of these keys.
-        if spec.keys() >= NetHackEncoder.KEYS:
-            parts.append(NetHackEncoder(self._config)(observation, dtype))
-            for name in NetHackEncoder.KEYS - {"blstats"}:
+        if spec.keys() >= _NETHACK_KEYS:
+            parts.append(nethack()(observation, dtype, self._config))
+            for name in _NETHACK_KEYS - {"blstats"}:
                 spec.pop(name)
         parts += [self._leaf(name, leaf, observation[name], dtype) for name, leaf in spec.items()]
         return parts
@@ -143,12 +144,12 @@ class Encoder(hk.Module):
             return _flatten(jax.nn.one_hot(x, spec.num_values, dtype=dtype), 2)
         if isinstance(spec, TextSpec):
             number = self._texts.index(name)
-            language = LanguageEncoder(name=f"language_{number}" if number else "language")
-            return language(x[..., -1, :], dtype)
+            name = f"language_{number}" if number else "language"
+            return language(name)(x[..., -1, :], dtype)
         if len(spec.shape) == 3 and self._config.channels:
             image = _channels_last(x).astype(dtype)
             image = image / 255 if spec.dtype == np.uint8 else image
-            return ResidualNet(self._config)(image)
+            return residual_net()(image, self._config)
         x = _flatten(x, len(spec.shape) + 1)
         if spec.dtype == np.uint8:
             return x.astype(dtype) / 255
@@ -157,108 +158,80 @@ class Encoder(hk.Module):
         return x.astype(dtype)
 
 
-class ResidualNet(hk.Module):
-    """Sections of convolution, max-pooling by 2, and residual blocks; flattened at the end.
+@hk.to_module
+def residual_net(image: Float[Array, "*s H W C"], config: NetworkConfig) -> Float[Array, "*s _"]:
+    """Return features of images by sections of convolution, max-pooling by 2 and residual blocks.
 
     If `patch` is larger than 1, square patches are first embedded linearly. The sections then
     process a smaller image, with 16 times fewer operations for patches of 4.
     """
+    lead = image.shape[:-3]
+    x = image.reshape(-1, *image.shape[-3:])
+    if config.patch > 1:
+        x = hk.Linear(config.channels[0], name="patch")(_patches(x, config.patch))
+    for section, channels in enumerate(config.channels):
 
-    def __init__(self, config: NetworkConfig, name: str = "residual_net"):
-        super().__init__(name=name)
-        self._config = config
+        def convolve(x, layer, section=section, channels=channels):
+            return Conv2D(channels, 3, name=f"section_{section}_{layer}")(x)
 
-    def __call__(self, image: Float[Array, "*s H W C"]) -> Float[Array, "*s _"]:
-        """Return the features of each image."""
-        lead = image.shape[:-3]
-        x = image.reshape(-1, *image.shape[-3:])
-        if self._config.patch > 1:
-            x = hk.Linear(self._config.channels[0], name="patch")(_patches(x, self._config.patch))
-        for section, channels in enumerate(self._config.channels):
-
-            def convolve(x, layer, section=section, channels=channels):
-                return Conv2D(channels, 3, name=f"section_{section}_{layer}")(x)
-
-            x = convolve(x, "in")
-            x = hk.max_pool(x, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
-            for block in range(self._config.blocks):
-                y = convolve(jax.nn.relu(x), f"block_{block}_a")
-                x += convolve(jax.nn.relu(y), f"block_{block}_b")
-        return jax.nn.relu(x).reshape(*lead, -1)
+        x = convolve(x, "in")
+        x = hk.max_pool(x, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        for block in range(config.blocks):
+            y = convolve(jax.nn.relu(x), f"block_{block}_a")
+            x += convolve(jax.nn.relu(y), f"block_{block}_b")
+    return jax.nn.relu(x).reshape(*lead, -1)
 
 
-class LanguageEncoder(hk.Module):
-    """Token embeddings and an LSTM over them; the output is the LSTM's last one."""
+@hk.to_module
+def language(tokens: Int[Array, "*s N"], dtype) -> Float[Array, "*s _"]:
+    """Return the last output of an LSTM over each text's embedded tokens, but for padding, 0."""
+    lead, length = tokens.shape[:-1], tokens.shape[-1]
+    tokens = tokens.reshape(-1, length)
+    words = hk.Embed(1 + NUM_TOKENS, _TOKEN_SIZE)(tokens).astype(dtype)
+    cell = hk.LSTM(_TEXT_SIZE)
+    state = jax.tree.map(lambda x: x.astype(dtype), cell.initial_state(tokens.shape[0]))
 
-    def __init__(self, name: str = "language"):
-        super().__init__(name=name)
+    def read(state, word_and_token):
+        word, token = word_and_token
+        _, after = cell(word, state)
+        is_word = (token > 0)[:, None]
+        return jax.tree.map(lambda a, b: jnp.where(is_word, a, b), after, state), None
 
-    def __call__(self, tokens: Int[Array, "*s N"], dtype) -> Float[Array, "*s _"]:
-        """Return a vector for each text; padding tokens, 0, are skipped."""
-        lead, length = tokens.shape[:-1], tokens.shape[-1]
-        tokens = tokens.reshape(-1, length)
-        words = hk.Embed(1 + NUM_TOKENS, _TOKEN_SIZE)(tokens).astype(dtype)
-        cell = hk.LSTM(_TEXT_SIZE)
-        state = jax.tree.map(lambda x: x.astype(dtype), cell.initial_state(tokens.shape[0]))
-
-        def read(state, word_and_token):
-            word, token = word_and_token
-            _, after = cell(word, state)
-            is_word = (token > 0)[:, None]
-            return jax.tree.map(lambda a, b: jnp.where(is_word, a, b), after, state), None
-
-        state, _ = hk.scan(read, state, (jnp.swapaxes(words, 0, 1), tokens.T))
-        return state.hidden.reshape(*lead, -1)
+    state, _ = hk.scan(read, state, (jnp.swapaxes(words, 0, 1), tokens.T))
+    return state.hidden.reshape(*lead, -1)
 
 
-class NetHackEncoder(hk.Module):
-    """An encoder of the map, a crop of it around the hero, the message and the inventory.
+@hk.to_module
+def nethack(observation: Mapping[str, Array], dtype, config: NetworkConfig) -> Float[Array, "*s _"]:
+    """Return features of the map, a crop of it around the hero, the message and the inventory.
 
-    Attributes:
-      KEYS: of the observations that it reads.
+    They are of S frames each; of `blstats` only the hero's position is read. Without convolutions
+    in the config it flattens the crop alone.
     """
+    glyphs, blstats = observation["glyphs"], observation["blstats"]
+    embed_glyph = hk.Embed(NUM_GLYPHS, _GLYPH_SIZE, name="glyph")
+    embed_letter = hk.Embed(256, _LETTER_SIZE, name="letter")
 
-    KEYS = frozenset({"glyphs", "blstats", "message", "inventory_glyphs", "inventory_letters"})
+    def embedded(embed, symbols):
+        return embed(symbols.astype(jnp.int32)).astype(dtype)
 
-    def __init__(self, config: NetworkConfig, name: str = "nethack"):
-        """Make a module; without convolutions in the config it flattens the crop alone."""
-        super().__init__(name=name)
-        self._config = config
-
-    def __call__(self, observation: Mapping[str, Array], dtype) -> Float[Array, "*s _"]:
-        """Return features of S frames each; of `blstats` only the hero's position is read."""
-        glyphs, blstats = observation["glyphs"], observation["blstats"]
-        embed_glyph = hk.Embed(NUM_GLYPHS, _GLYPH_SIZE, name="glyph")
-        embed_letter = hk.Embed(256, _LETTER_SIZE, name="letter")
-
-        def embedded(embed, symbols):
-            return embed(symbols.astype(jnp.int32)).astype(dtype)
-
-        crop = _channels_last(embedded(embed_glyph, _crop(glyphs, blstats)))
-        if self._config.channels:
-            whole = _channels_last(embedded(embed_glyph, glyphs))
-            net = ResidualNet(self._config, name="map")
-            near = Conv2D(self._config.channels[-1], 3, name="crop_a")(
-                crop.reshape(-1, *crop.shape[-3:])
-            )
-            near = Conv2D(self._config.channels[-1], 3, name="crop_b")(jax.nn.relu(near))
-            near = jax.nn.relu(near).reshape(*crop.shape[:-3], -1)
-            maps = [net(whole), near]
-        else:
-            maps = [_flatten(crop, 3)]
-        # Message and inventory persist, so the newest frame is enough.
-        message = embedded(embed_letter, observation["message"][..., -1, :])
-        items = embedded(embed_glyph, observation["inventory_glyphs"][..., -1, :])
-        letters = embedded(embed_letter, observation["inventory_letters"][..., -1, :])
-        inventory = hk.Linear(_GLYPH_SIZE, name="item")(jnp.concatenate([items, letters], -1))
-        return jnp.concatenate(
-            [
-                *maps,
-                hk.Linear(128, name="message")(_flatten(message, 2)),
-                jnp.sum(jax.nn.relu(inventory), axis=-2),
-            ],
-            axis=-1,
-        )
+    crop = _channels_last(embedded(embed_glyph, _crop(glyphs, blstats)))
+    if config.channels:
+        whole = _channels_last(embedded(embed_glyph, glyphs))
+        near = crop.reshape(-1, *crop.shape[-3:])
+        near = Conv2D(config.channels[-1], 3, name="crop_a")(near)
+        near = Conv2D(config.channels[-1], 3, name="crop_b")(jax.nn.relu(near))
+        near = jax.nn.relu(near).reshape(*crop.shape[:-3], -1)
+        maps = [residual_net("map")(whole, config), near]
+    else:
+        maps = [_flatten(crop, 3)]
+    # Message and inventory persist, so the newest frame is enough.
+    message = embedded(embed_letter, observation["message"][..., -1, :])
+    items = embedded(embed_glyph, observation["inventory_glyphs"][..., -1, :])
+    letters = embedded(embed_letter, observation["inventory_letters"][..., -1, :])
+    inventory = hk.Linear(_GLYPH_SIZE, name="item")(jnp.concatenate([items, letters], -1))
+    message = hk.Linear(128, name="message")(_flatten(message, 2))
+    return jnp.concatenate([*maps, message, jnp.sum(jax.nn.relu(inventory), axis=-2)], axis=-1)
 
 
 def _crop(

@@ -8,7 +8,6 @@ version the losses of world model, actor and critic have gradients in separate p
 the losses of actor and critic have no gradient in the world model.
 """
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -187,8 +186,8 @@ def loss(
         losses["critic_replay"] = critic_replay_loss(
             model, params, slow_critic, batch, states, bootstrap
         )
-    costs = _costs(model, losses, scales)
-    total = jnp.sum(jnp.stack([costs[name] * jnp.mean(x) for name, x in losses.items()]))
+    costs = _costs(model, scales)
+    total = jnp.sum(jnp.stack([costs.get(k, 1.0) * jnp.mean(x) for k, x in losses.items()]))
     return total, Outcome(losses, scales, observed, metrics | more)
 
 
@@ -197,21 +196,20 @@ def reward_divisor(scales: Scales) -> Float[Array, ""]:
     return jnp.maximum(1e-3, scales.reward.size)
 
 
-def _costs(model: Model, losses: Mapping[str, Array], scales: Scales) -> dict[str, Any]:
-    """Return the weight of each loss."""
+def _costs(model: Model, scales: Scales) -> dict[str, Any]:
+    """Return the weights of losses, by name; those of others are 1."""
     config = model.config
     dynamics = V1_DYNAMICS_COST if config.is_v1 else DYNAMICS_COST
     representation = REPRESENTATION_COST
     if config.ablation == "NoKLBalance":
         dynamics = representation = V1_DYNAMICS_COST
-    named = {
+    vectors = [name for name, x in model.observation_parts if not isinstance(x, Image)]
+    return {
         "dynamics": dynamics * scales.kl,
         "representation": representation * scales.kl,
         "critic_replay": CRITIC_REPLAY_COST,
+        **{f"decoder/{name}": config.vector_cost for name in vectors},
     }
-    for name, x in model.observation_parts:
-        named[f"decoder/{name}"] = 1.0 if isinstance(x, Image) else config.vector_cost
-    return {name: named.get(name, 1.0) for name in losses}
 
 
 def world_model_losses(
@@ -240,15 +238,10 @@ def world_model_losses(
     free = 0.0 if config.ablation in ("NoFreeBits", "TargetKL") else config.free_nats
     dynamics = jnp.maximum(free, kl_divergence(sg(posterior), prior))
     representation = jnp.maximum(free, kl_divergence(posterior, sg(prior)))
-    losses |= {
-        "reward": reward,
-        "continuation": continuation,
-        "dynamics": dynamics,
-        "representation": representation,
-    }
+    losses |= {"reward": reward, "continuation": continuation}
+    losses |= {"dynamics": dynamics, "representation": representation}
     if config.ablation == "TargetKL":
-        weight = _adapted(scales.kl, jnp.mean(kl), TARGET_KL, 1e-3, 1.0)
-        scales = scales._replace(kl=weight)
+        scales = scales._replace(kl=_adapted(scales.kl, jnp.mean(kl), TARGET_KL, 1e-3, 1.0))
     metrics = {
         "kl": jnp.mean(kl),
         "posterior_entropy": jnp.mean(jnp.sum(entropy(posterior), axis=-1)),

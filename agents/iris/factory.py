@@ -74,9 +74,6 @@ def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
         )
 
 
-_WORDS = ("tiles", "paper", "64_tokens", "10m")
-
-
 def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
     """Return the settings that the words of `"iris/WORD,WORD..."` name.
 
@@ -87,16 +84,10 @@ def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
     Raises:
       ValueError: if a word is none of these.
     """
-    if unknown := [word for word in words if word not in _WORDS]:
+    if not (set(words) <= {"tiles"} or {"paper"} <= set(words) <= {"paper", "64_tokens", "10m"}):
         raise ValueError(
-            f"{unknown[0]!r} does not say which IRIS; expected some of {', '.join(_WORDS)}, or"
-            " settings as horizon=10."
-        )
-    if "tiles" in words and len(words) > 1:
-        raise ValueError(f"{','.join(words)!r} names two IRIS; expected tiles, or paper.")
-    if not {"paper", "tiles"} & set(words) and words:
-        raise ValueError(
-            f"{words[0]!r} is a variant of the paper's IRIS; expected paper,{words[0]}."
+            f"{','.join(words)!r} does not say which IRIS; expected tiles, or paper, or paper with"
+            " some of 64_tokens and 10m, as paper,64_tokens; or settings as horizon=10."
         )
     if "paper" not in words:
         return tiles(), {}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from agents.encoders import Encoder, NetworkConfig, ResidualNet, _crop, _patches
+from agents.encoders import Encoder, NetworkConfig, _crop, _patches, residual_net
 from environments.base import TextSpec
 from tests.agents.common import random_params, second_derivatives
 from tests.disco.common import float64, relative_difference
@@ -74,7 +74,7 @@ def test_patches_are_embedded_before_the_convolutions():
 
     def net(patch):
         config = NetworkConfig(torso=(), channels=(3, 4), blocks=1, patch=patch)
-        return hk.without_apply_rng(hk.transform(lambda x: ResidualNet(config)(x)))
+        return hk.without_apply_rng(hk.transform(lambda x: residual_net()(x, config)))
 
     pixels = jax.random.normal(jax.random.key(0), (2, 9, 13, 2))
     params = random_params(net(4).init, jax.random.key(0), pixels)

@@ -401,7 +401,7 @@ def test_unknown_words_are_refused():
         registry.configured("iris/large")
     with pytest.raises(ValueError, match="paper,64_tokens"):
         registry.configured("iris/64_tokens")
-    with pytest.raises(ValueError, match="'tiles,paper' names two IRIS"):
+    with pytest.raises(ValueError, match="'tiles,paper' does not say which IRIS"):
         registry.configured("iris/tiles,paper")
     with pytest.raises(ValueError, match="'paper' with the sizes of 'tiles'; expected iris/paper"):
         registry.configured("iris/tile=0")
