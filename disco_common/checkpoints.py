@@ -5,17 +5,19 @@ array's shape, dtype and CRC-32. A damaged checkpoint is detected when it is rea
 before it is used. `CheckpointReader` changes nothing on disk, so it can read while another process
 writes. `Checkpoints` is for the process, or the processes of one run, that write.
 
-Several processes write one checkpoint together: each process writes the arrays that its devices
-hold. The number of processes that read it may be another one. They need a file system that all of
-them share. Arrays may be stacked over agents, and padded at the end with copies so that they divide
-among devices; the manifest then has a CRC-32 for each agent.
+Several processes write one checkpoint together, each the arrays that its devices hold, in a file
+system that all share; another number of processes may read it. Arrays may be stacked over agents,
+and padded at the end with copies so that they divide among devices; the manifest then has a CRC-32
+for each agent.
 """
 
+import itertools
 import logging
 import pathlib
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 import jax
@@ -23,33 +25,26 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from disco_common import files
-from disco_common.checkpoint_manifests import (
-    CRC,
-    CheckpointError,
-    arrays_of,
-    checksums,
-    manifest_of,
-    require_fit,
-)
+from disco_common import files, json_lines
+from disco_common.pytrees import by_path
 
 T = TypeVar("T")
-
 # Timeout of a write in seconds. Orbax measures it by the wall clock, which may jump by hours.
 _PATIENCE = 24 * 3600
-
-
 _STEP = re.compile("0|[1-9][0-9]*")  # The name of a checkpoint's folder.
-_LONGEST_REASON = 200  # Characters.
+_FORMAT, _CRC = 3, "crc32"  # Of manifests.
 
 _log = logging.getLogger(__name__)
+
+
+class CheckpointError(OSError):
+    """A checkpoint cannot be written, or none can be read."""
 
 
 class CheckpointReader:
     """The checkpoints of a run, possibly a running one. Reading changes nothing on disk.
 
-    Attributes:
-      directory: folder of the checkpoints; each is a folder named by its step.
+    Each is a folder of `directory`, named by its step.
     """
 
     def __init__(self, directory: pathlib.Path):
@@ -79,9 +74,8 @@ class CheckpointReader:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise CheckpointError(
-                f"Cannot read checkpoints in {self.directory}: {error}."
-            ) from error
+            message = f"Cannot read checkpoints in {self.directory}: {error}."
+            raise CheckpointError(message) from error
         return sorted(int(name) for name in names if _STEP.fullmatch(name))
 
     def restore(
@@ -95,13 +89,12 @@ class CheckpointReader:
           like: a state of the structure, shapes and dtypes to restore; arrays or
             `jax.ShapeDtypeStruct`s; or a function from a checkpoint's step to such a state.
           agents: a prefix of the state: the number of agents that each array is stacked over,
-            without padding; 0 if it is not stacked. The padding may be longer or shorter than in
-            the checkpoint; its values are undefined.
+            without padding, whose length may differ and whose values are undefined; 0 for none.
           part: whether the checkpoint may have arrays that `like` lacks. They are not read.
 
         Returns:
-          Its step and state, on the devices where `like` has a shape with a sharding and
-          otherwise in NumPy arrays; None if there is no checkpoint.
+          Its step and state, on devices where `like` has a sharding and otherwise NumPy; None if
+          there is no checkpoint.
 
         Raises:
           CheckpointError: if there are checkpoints and all are damaged, or if one was written for
@@ -114,25 +107,17 @@ class CheckpointReader:
             expected = cast(T, like(step) if callable(like) else like)
             state, damage = self._read(step, expected, agents, part)
             if damage is None:
-                self._pass_over({s: reason for s, reason in damages.items() if s > step})
+                self.pass_over({s: reason for s, reason in damages.items() if s > step})
                 return step, state
             damages[step] = damage
         if damages:
             reasons = "; ".join(f"{s}: {reason}" for s, reason in sorted(damages.items()))
-            raise CheckpointError(
-                f"None of the checkpoints {sorted(damages)} in {self.directory} can be read:"
-                f" {reasons}."
-            )
+            which = f"{sorted(damages)} in {self.directory}"
+            raise CheckpointError(f"None of the checkpoints {which} can be read: {reasons}.")
         return None
 
     def load(self, step: int, like: T, agents: Any = 0, *, part: bool = False) -> T:
-        """Return the state in the checkpoint of one step.
-
-        Args:
-          step: of the checkpoint.
-          like: see `restore`.
-          agents: see `restore`.
-          part: see `restore`.
+        """Return the state in the checkpoint of one step; other arguments are as of `restore`.
 
         Raises:
           CheckpointError: if there is none of that step, or it is damaged, or was written for a
@@ -150,8 +135,8 @@ class CheckpointReader:
             f"{self.directory} has no checkpoint of step {step}; it has {self.steps()}."
         )
 
-    def _pass_over(self, damages: Mapping[int, str]) -> None:
-        """Log the damaged checkpoints that are newer than the one to use."""
+    def pass_over(self, damages: Mapping[int, str]) -> None:
+        """Log the damaged checkpoints, by step, that are newer than the one to use."""
         for step, damage in damages.items():
             _log.warning(
                 "Checkpoint %s is damaged (%s); using the one before it.",
@@ -167,29 +152,34 @@ class CheckpointReader:
         state, damage = like, None
         for _ in range(2):  # A network file system may fail once.
             try:
-                state, damage = self._read_own(step, like, _counts(like, agents), part), None
+                state, damage = self._read_own(step, like, agents, part), None
                 break
             except (CheckpointError, MemoryError, jax.errors.JaxRuntimeError):
                 raise  # Every process raises these, or a device does; the files are undamaged.
             except Exception as error:  # Orbax raises errors of many types for damaged files.
-                damage = f"{type(error).__name__}: {_first_line(error)[:_LONGEST_REASON]}"
+                reason = str(error).partition("\n")[0][:200]
+                damage = f"{type(error).__name__}: {reason}"
         if jax.process_count() > 1:
             is_damaged = multihost_utils.process_allgather(np.array(damage is not None))
             if damage is None and is_damaged.any():
                 damage = f"for processes {np.flatnonzero(is_damaged).tolist()}"
         return state, damage
 
-    def _read_own(self, step: int, like: T, counts: Mapping[str, int], part: bool) -> T:
+    def _read_own(self, step: int, like: T, agents: Any, part: bool) -> T:
         """Return the part of a checkpoint's state that this process's devices hold."""
-        folder = self.directory / str(step)
+        folder, counts = self.directory / str(step), by_path(jax.tree.broadcast(agents, like))
         files.require_regular_within(folder)
         read = ocp.args.Composite(manifest=ocp.args.JsonRestore())  # pyright: ignore
-        described = arrays_of(self._reader.restore(folder, args=read)["manifest"], folder)
+        described = _arrays_of(self._reader.restore(folder, args=read)["manifest"], folder)
         expected = by_path(like)
-        require_fit(folder, described, expected, counts, part)
-        restore_args = {
-            name: _restore_args(target, counts[name]) for name, target in expected.items()
-        }
+        _require_fit(folder, described, expected, counts, part)
+        restore_args = {}
+        for name, target in expected.items():
+            restore_args[name] = ocp.RestoreArgs(restore_type=np.ndarray)
+            if isinstance(target, jax.ShapeDtypeStruct) and target.sharding is not None:
+                restore_args[name] = ocp.ArrayRestoreArgs(
+                    sharding=target.sharding, global_shape=target.shape, strict=not counts[name]
+                )
         read = ocp.args.Composite(
             state=ocp.args.PyTreeRestore(  # pyright: ignore[reportCallIssue]
                 item=expected, restore_args=restore_args, partial_restore=part
@@ -197,8 +187,8 @@ class CheckpointReader:
         )
         arrays = self._reader.restore(folder, args=read)["state"]
         for name, array in arrays.items():
-            for agent, crc in checksums(array, counts[name]):
-                if described[name][CRC][agent] != crc:
+            for agent, crc in _checksums(array, counts[name]):
+                if described[name][_CRC][agent] != crc:
                     raise ValueError(f"array {name!r} does not have its checksum")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
@@ -210,11 +200,7 @@ class Checkpoints(CheckpointReader):
     """
 
     def __init__(self, directory: pathlib.Path, keep: int = 3):
-        """Open the folder; create it if it does not exist.
-
-        Args:
-          directory: for the checkpoints.
-          keep: number of the newest checkpoints to keep.
+        """Open the folder, or create it, for the newest `keep` checkpoints.
 
         Raises:
           CheckpointError: if the folder cannot be created or written.
@@ -242,23 +228,19 @@ class Checkpoints(CheckpointReader):
         """Write a checkpoint in the background.
 
         Orbax copies the state to the host first, NumPy arrays too, so it may be donated or changed
-        afterwards. A partly written checkpoint is never read: Orbax renames it when it is complete.
-
-        Args:
-          step: number of the checkpoint.
-          state: arrays.
-          agents: see `restore`.
+        afterwards, and renames a checkpoint when it is complete. `agents` is as of `restore`.
 
         Raises:
           CheckpointError: if this or an earlier write failed.
         """
-        arrays, counts = by_path(state), _counts(state, agents)
+        counts = by_path(jax.tree.broadcast(agents, state))
         arrays = {
-            name: x if isinstance(x, jax.Array) else np.asarray(x) for name, x in arrays.items()
+            name: x if isinstance(x, jax.Array) else np.asarray(x)
+            for name, x in by_path(state).items()
         }
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
-            manifest=ocp.args.JsonSave(manifest_of(step, arrays, counts)),  # pyright: ignore
+            manifest=ocp.args.JsonSave(_manifest_of(step, arrays, counts)),  # pyright: ignore
         )
         self._guarded(lambda: self._manager.save(step, args=args, force=True))
 
@@ -271,24 +253,19 @@ class Checkpoints(CheckpointReader):
         self._guarded(self._manager.wait_until_finished)
 
     def close(self) -> None:
-        """Wait for a write in the background, and stop the threads that write.
-
-        Raises:
-          CheckpointError: if that write failed.
-        """
+        """Wait as `wait`, and stop the threads."""
         try:
             self.wait()
         finally:
             self._guarded(self._manager.close)
             super().close()
 
-    def _pass_over(self, damages: Mapping[int, str]) -> None:
+    def pass_over(self, damages: Mapping[int, str]) -> None:
         """Log damaged checkpoints, and move them to `damaged/`, as the run writes them again."""
-        super()._pass_over(damages)
-        if not damages:
-            return
-        self._move(damages)
-        self._manager.reload()
+        super().pass_over(damages)
+        if damages:
+            self._move(damages)
+            self._manager.reload()
 
     def _set_irregular_aside(self) -> None:
         """Move checkpoints aside that Orbax would wait for, as it opens all of them at once."""
@@ -298,7 +275,7 @@ class Checkpoints(CheckpointReader):
                 files.require_regular_within(self.directory / str(step))
             except OSError as error:
                 damages[step] = str(error)
-        super()._pass_over(damages)
+        super().pass_over(damages)
         if damages or jax.process_count() > 1:
             self._move(damages)
 
@@ -312,16 +289,12 @@ class Checkpoints(CheckpointReader):
                 shutil.move(self.directory / str(step), target)
         multihost_utils.sync_global_devices("damaged checkpoints are set aside")
 
-    def set_aside(self, step: int, reason: str) -> None:
-        """Move a checkpoint that cannot be used, for the given reason, to `damaged/`."""
-        self._pass_over({step: reason})
-
     def _guarded(self, action: Callable[[], object]) -> None:
         """Call a function of the manager; convert its errors of writing to `CheckpointError`."""
         try:
             action()
         except (OSError, ValueError) as error:
-            reason = _first_line(error)
+            reason = str(error).partition("\n")[0]
             if len(reason) > 300:  # Orbax's message has the file first and the cause last.
                 reason = f"{reason[:150]} ... {reason[-150:]}"
             # The folder is listed: the manager no longer knows those that it meant to replace.
@@ -331,27 +304,96 @@ class Checkpoints(CheckpointReader):
             ) from error
 
 
-def by_path(tree: Any) -> dict[str, Any]:
-    """Return the leaves of a pytree by their paths, for example `"params/w"`, in their order."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
-        for path, leaf in jax.tree.leaves_with_path(tree)
+def _manifest_of(step: int, arrays: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
+    """Return the manifest of a checkpoint, by which the arrays are checked when they are read."""
+    described: dict[str, Any] = {
+        name: {"shape": list(_unpadded(x, counts[name])), "dtype": str(x.dtype)}
+        for name, x in arrays.items()
     }
+    starts = np.cumsum([0, *(max(1, counts[name]) for name in arrays)])
+    own = np.zeros(starts[-1], np.uint32)  # 0 for agents of other processes.
+    for start, (name, x) in zip(starts, arrays.items(), strict=False):
+        for agent, crc in _checksums(x, counts[name]):
+            own[start + agent] = crc
+    if jax.process_count() > 1:
+        own = np.max(multihost_utils.process_allgather(own), axis=0)
+    for (start, end), name in zip(itertools.pairwise(starts), arrays, strict=True):
+        described[name][_CRC] = own[start:end].tolist()
+    manifest = {"format": _FORMAT, "step": step, "arrays": described}
+    return {**manifest, _CRC: json_lines.crc32(manifest)}
 
 
-def _counts(state: Any, agents: Any) -> dict[str, int]:
-    """Return the number of agents that each array is stacked over, by path; 0 for none."""
-    return by_path(jax.tree.broadcast(agents, state))
+def _arrays_of(manifest: Any, folder: pathlib.Path) -> dict[str, Any]:
+    """Return a manifest's description of each array.
 
-
-def _first_line(error: Exception) -> str:
-    """Return the first line of an error's message; empty if there is none."""
-    return next(iter(str(error).splitlines()), "")
-
-
-def _restore_args(target: Any, count: int) -> ocp.RestoreArgs:
-    if isinstance(target, jax.ShapeDtypeStruct) and target.sharding is not None:
-        return ocp.ArrayRestoreArgs(
-            sharding=target.sharding, global_shape=target.shape, strict=not count
+    Raises:
+      ValueError: if the manifest is damaged, or is of another step than its folder.
+      CheckpointError: if an unsupported version of this module wrote it.
+    """
+    damaged, content = ValueError("the manifest does not have its checksum"), {}
+    if isinstance(manifest, dict):
+        content = {name: value for name, value in manifest.items() if name != _CRC}
+    if not content or manifest.get(_CRC) != json_lines.crc32(content):
+        raise damaged
+    # After the CRC: a flipped bit in the format's number is damage, not another version.
+    if content.get("format") != _FORMAT:
+        raise CheckpointError(
+            f"Checkpoint {folder} has format {content.get('format')!r}; this version of disco reads"
+            f" format {_FORMAT}."
         )
-    return ocp.RestoreArgs(restore_type=np.ndarray)
+    if str(content["step"]) != folder.name:
+        raise ValueError(f"it is of step {content['step']}, in a folder named {folder.name}")
+    if not isinstance(content["arrays"], dict):
+        raise damaged
+    return content["arrays"]
+
+
+def _checksums(array: Any, count: int) -> Iterator[tuple[int, int]]:
+    """Yield each agent that this process holds, and the CRC-32 of its part of an array.
+
+    For an array that is not stacked over agents, yield 0 and the CRC-32 of all of it.
+    """
+
+    def crc32(part: Any) -> int:  # Without copying it.
+        return zlib.crc32(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+
+    if not count:
+        yield 0, crc32(array)
+        return
+    parts = [(0, array)]
+    if isinstance(array, jax.Array):
+        parts = [(x.index[0].start or 0, x.data) for x in array.addressable_shards]
+    for first, rows in parts:
+        held = enumerate(np.asarray(rows), first)
+        yield from ((agent, crc32(row)) for agent, row in held if agent < count)
+
+
+def _unpadded(array: Any, count: int) -> tuple[int, ...]:
+    """Return the shape of an array, or of its abstract value, without the padding."""
+    return (count, *array.shape[1:]) if count else array.shape
+
+
+def _require_fit(
+    folder: pathlib.Path,
+    described: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    counts: Mapping[str, int],
+    part: bool,
+) -> None:
+    """Refuse a checkpoint whose arrays do not fit the run."""
+    missing, other = set(expected) - set(described), set(described) - set(expected)
+    if missing or (other and not part):
+        odd = sorted(missing if part else missing | other)[:3]
+        raise CheckpointError(
+            f"Checkpoint {folder} is of another kind of run: it differs in {odd}. If another"
+            " version of this code wrote it, that version can finish the run; without the folder"
+            f" {folder.parent} the run starts from the beginning."
+        )
+    for name, target in expected.items():
+        shape = _unpadded(target, counts[name])
+        found = (tuple(described[name]["shape"]), described[name]["dtype"])
+        if found != (shape, str(target.dtype)):
+            raise CheckpointError(
+                f"Checkpoint {folder} is of a run of other sizes: {name} is {found}; expected"
+                f" {(shape, str(target.dtype))}."
+            )

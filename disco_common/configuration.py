@@ -82,22 +82,17 @@ def from_json(cls: type[T], values: dict[str, Any]) -> T:
 
 
 def with_present_names(cls: type, values: Any) -> Any:
-    """Return a dataclass's JSON values with today's names, without fields that were removed.
-
-    A renamed field has `metadata={"formerly": NAME}`; the class names removed ones in `REMOVED`.
-    """
+    """Return a dataclass's JSON values without fields that were removed, which `REMOVED` names."""
     if not isinstance(values, dict):
         return values
-    removed = getattr(cls, "REMOVED", ())
-    values = {name: value for name, value in values.items() if name not in removed}
-    types = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        former = field.metadata.get("formerly")
-        if former in values and field.name not in values:
-            values[field.name] = values.pop(former)
-        if field.name in values and dataclasses.is_dataclass(types[field.name]):
-            values[field.name] = with_present_names(types[field.name], values[field.name])
-    return values
+    removed, types = getattr(cls, "REMOVED", ()), typing.get_type_hints(cls)
+    return {
+        name: with_present_names(types[name], value)
+        if dataclasses.is_dataclass(types.get(name))
+        else value
+        for name, value in values.items()
+        if name not in removed
+    }
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Files: read only if they are regular and not too large, written completely or not at all.
 
-Opening a pipe waits for a writer, and a device can be read without end.
+Opening a pipe waits for a writer, and a device can be read without end. Each `OSError` names the
+file.
 """
 
 import contextlib
@@ -31,14 +32,10 @@ _AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 @contextlib.contextmanager
 def opened(path: str | os.PathLike[str], most: int) -> Iterator[io.BufferedReader]:
-    """Open a regular file, or a link to one, for reading; never wait for it.
-
-    Args:
-      path: of the file.
-      most: bytes that it can have.
+    """Open a regular file of at most `most` bytes, or a link to one, for reading.
 
     Raises:
-      OSError: naming the file, if it cannot be opened, is not a regular file, or is too large.
+      OSError: if it cannot be opened, is not a regular file, or is too large.
     """
     with open(path, "rb", opener=_at_once) as file:
         _require(path, os.fstat(file.fileno()), most)
@@ -46,11 +43,7 @@ def opened(path: str | os.PathLike[str], most: int) -> Iterator[io.BufferedReade
 
 
 def appending(path: str | os.PathLike[str]) -> io.BufferedWriter:
-    """Open a file to append to it; never wait for a reader.
-
-    Raises:
-      OSError: naming the file, if it cannot be opened.
-    """
+    """Open a file to append to it; never wait for a reader."""
     return open(path, "ab", opener=_at_once)
 
 
@@ -65,21 +58,16 @@ def read_bytes(path: str | os.PathLike[str], most: int) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], most: int = MOST_TEXT, errors: str = "strict") -> str:
-    """Return the text of a regular file in UTF-8.
+    """Return the text of a regular file in UTF-8; arguments and errors are those of `opened`.
 
     Raises:
-      OSError: as `opened`.
       UnicodeDecodeError: if `errors` is `"strict"` and the file is not UTF-8.
     """
     return read_bytes(path, most).decode(errors=errors)
 
 
 def require_regular(path: pathlib.Path, most: int = MOST_ARRAYS) -> None:
-    """Refuse what `opened` refuses, for libraries that open a file; it need not exist.
-
-    Raises:
-      OSError: naming the file, if it is not a regular file, or is too large.
-    """
+    """Raise `opened`'s errors, for libraries that open a file; it need not exist."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -88,12 +76,9 @@ def require_regular(path: pathlib.Path, most: int = MOST_ARRAYS) -> None:
 
 
 def require_regular_within(folder: pathlib.Path) -> None:
-    """Refuse a folder of checkpoints that holds anything but folders and regular files.
+    """Raise an `OSError` if a folder of checkpoints has anything but folders and regular files.
 
     Arrays are in folders `d`; all other files are small.
-
-    Raises:
-      OSError: naming the first one, or the folder if it cannot be read.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_dir():  # A link to a folder is not entered.
@@ -111,25 +96,26 @@ def _require(path: str | os.PathLike[str], status: os.stat_result, most: int) ->
 
 
 def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
-    """Write a file completely or not at all.
+    """Write a file, in an existing folder, completely or not at all.
 
     An existing file is replaced only by a complete one, and keeps its permissions. A new file has
-    the permissions that the umask allows.
-
-    Args:
-      path: of the file, in an existing folder.
-      content: bytes, or text to encode as UTF-8. A surrogate (from a file name that is not UTF-8)
-        becomes a backslash escape.
-
-    Raises:
-      OSError: naming the file, if it cannot be written.
+    the permissions that the umask allows. Text becomes UTF-8, and a surrogate in it (from a file
+    name that is not UTF-8) a backslash escape.
     """
     if isinstance(content, str):
         content = content.encode(errors="backslashreplace")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with naming(path):
+        permissions = None
+        with contextlib.suppress(FileNotFoundError):
+            permissions = stat.S_IMODE(path.stat().st_mode) & 0o777
+        # Never with more permissions than the file has.
+        created = 0o666 if permissions is None else permissions
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, created)
         try:
-            with os.fdopen(_create(temporary, _permissions(path)), "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
+                if permissions is not None:
+                    os.fchmod(descriptor, permissions)  # The umask may have removed some.
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -142,13 +128,7 @@ def write_atomically(path: pathlib.Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def naming(path: pathlib.Path) -> Iterator[None]:
-    """Add a file's name to each `OSError` raised in the context.
-
-    Errors of opening a file name it already; errors of writing do not.
-
-    Raises:
-      OSError: of the same number and class, with the file in its message.
-    """
+    """Add a file's name to each `OSError` raised in the context, as of writing; its class stays."""
     try:
         yield
     except OSError as error:
@@ -157,33 +137,10 @@ def naming(path: pathlib.Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _permissions(path: pathlib.Path) -> int | None:
-    """Return the permissions of a file; None if it does not exist."""
-    try:
-        return stat.S_IMODE(path.stat().st_mode) & 0o777
-    except FileNotFoundError:
-        return None
-
-
-def _create(path: pathlib.Path, permissions: int | None) -> int:
-    """Open a new file for writing, never with more permissions than given; return a descriptor."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    if permissions is None:
-        return os.open(path, flags, 0o666)
-    descriptor = os.open(path, flags, permissions)
-    try:
-        os.fchmod(descriptor, permissions)  # The umask may have removed some.
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 def user_cache() -> pathlib.Path:
     """Return the user's cache folder of this project, which need not exist.
 
-    It is what the environment variable DISCO_CACHE_DIR names; by default `disco` in
-    `$XDG_CACHE_HOME`, or in `~/.cache`.
+    DISCO_CACHE_DIR names it; by default it is `disco` in `$XDG_CACHE_HOME`, or in `~/.cache`.
 
     Raises:
       RuntimeError: if neither variable is set and the user has no home folder.

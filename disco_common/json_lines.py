@@ -30,14 +30,10 @@ def plain(value: Any) -> Any:
 
 
 def dumps(value: Any, **options: Any) -> str:
-    """Return the JSON text of a value (`plain`).
-
-    Args:
-      value: of JSON values, arrays and numbers that may be not finite.
-      **options: of `json.dumps`.
+    """Return the JSON text of a value (`plain`), by options of `json.dumps`.
 
     Raises:
-      TypeError: if it holds something else.
+      TypeError: if it holds something else than JSON values and arrays.
     """
     return json.dumps(plain(value), allow_nan=False, **options)
 
@@ -50,10 +46,8 @@ def crc32(value: Any) -> int:
 def loads(text: str | bytes) -> Any:
     """Return the value of a JSON text; integers that int64 cannot hold are floats.
 
-    Files of older versions may hold bare NaN and infinities; they are read.
-
-    Python's own reader makes integers of any length, which fail as an `OverflowError` wherever
-    they become a float or an array's element.
+    Python's reader makes integers of any length, which fail where they become a float or an array's
+    element. Bare NaN and infinities, in files of older versions, are read.
 
     Raises:
       ValueError: if it is not JSON.
@@ -77,57 +71,36 @@ def read_object(file: pathlib.Path) -> dict[str, Any]:
     """
     try:
         found = loads(files.read_text(file, files.MOST_OBJECT))
-    except UnicodeDecodeError as error:
-        # The error's own message quotes the whole file.
-        reason = f"byte {error.start} is not UTF-8"
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        if isinstance(error, UnicodeDecodeError):  # Its own message quotes the whole file.
+            reason = f"byte {error.start} is not UTF-8"
         raise ValueError(f"{file} is damaged: {reason}.") from error
-    except RecursionError as error:
-        raise ValueError(f"{file} is damaged: it is nested too deeply.") from error
-    except ValueError as error:
-        raise ValueError(f"{file} is damaged: {error}.") from error
     if not isinstance(found, dict):
         raise ValueError(f"{file} is damaged: it has a {type(found).__name__}; expected an object.")
     return found
 
 
 class JsonLines:
-    """A file of JSON objects, one per line.
-
-    Attributes:
-      path: of the file, which need not exist yet.
-    """
+    """A file of JSON objects, one per line, which need not exist; an `OSError` names it."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
 
     def append(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Append objects to the file.
-
-        Raises:
-          OSError: naming the file, if they cannot be written.
-        """
+        """Append objects to the file."""
         lines = [dumps(item) + "\n" for item in objects]
         with naming(self.path), files.appending(self.path) as file:
             file.writelines(line.encode() for line in lines)
 
     def sync(self) -> None:
-        """Wait until the file's content is on the disk.
-
-        Raises:
-          OSError: naming the file, if it cannot be written.
-        """
+        """Wait until the file's content is on the disk."""
         if self.path.exists():
             with naming(self.path), files.appending(self.path) as file:
                 os.fsync(file.fileno())
 
     def keep(self, name: str, most: float) -> None:
-        """Keep the lines whose number under `name` is at most `most`; drop all others.
-
-        Damaged lines are dropped, too.
-
-        Raises:
-          OSError: naming the file, if it cannot be read or written.
-        """
+        """Keep the lines whose number under `name` is at most `most`; drop others, damaged too."""
         lines = self._lines()
         kept = [line for line in lines if _number(line, name) <= most]
         if kept != lines:
@@ -137,7 +110,6 @@ class JsonLines:
         """Return all objects; none if there is no file.
 
         Raises:
-          OSError: naming the file, if it cannot be read.
           ValueError: naming file and line, if a line is not an object.
         """
         objects, problems = self.read_undamaged()
@@ -146,14 +118,10 @@ class JsonLines:
         return list(objects.values())
 
     def read_undamaged(self) -> tuple[dict[int, dict[str, Any]], list[str]]:
-        """Return the objects by line number, and a sentence on each damaged line.
-
-        Raises:
-          OSError: naming the file, if it cannot be read.
-        """
+        """Return the objects by line number, and a sentence on each damaged line."""
         objects, problems = {}, []
         for number, line in enumerate(self._lines(), 1):
-            value = parse_line(line)
+            value = _parse(line)
             if isinstance(value, dict):
                 objects[number] = value
             else:
@@ -174,12 +142,12 @@ class JsonLines:
 
 def _number(line: bytes, name: str) -> float:
     """Return the number under `name`; infinity if the line is damaged or incomplete."""
-    value = parse_line(line) if line.endswith(b"\n") else None
+    value = _parse(line) if line.endswith(b"\n") else None
     number = value.get(name) if isinstance(value, dict) else None
     return number if isinstance(number, int | float) else float("inf")
 
 
-def parse_line(line: bytes) -> Any:
+def _parse(line: bytes) -> Any:
     """Return a line's JSON value; None if it is not JSON."""
     try:
         return loads(line)

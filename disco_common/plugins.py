@@ -30,12 +30,9 @@ class PluginError(ImportError):
 
 
 def define(group: str, *returned: type, is_of_values: bool = False) -> str:
-    """Define a group of plugins; return its name.
+    """Define a group of entry points; return its name.
 
-    Args:
-      group: of entry points.
-      *returned: types, of one of which is what a function of the group returns.
-      is_of_values: whether the plugins are such values themselves.
+    Its plugins are functions that return values of one of the types, or such values themselves.
     """
     _kinds[group] = is_of_values, returned
     return group
@@ -59,19 +56,14 @@ def imported() -> tuple[str, ...]:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the file and line outside Python's library that raised an error, in brackets.
-
-    It is empty if there is none.
-    """
-    places = [x for x in traceback.extract_tb(error.__traceback__) if x.filename != __file__]
+    """Return the file and line outside Python's library that raised an error; empty without one."""
     library = sysconfig.get_path("stdlib")
-    own = [
-        x
-        for x in places
-        if x.filename[0] != "<"
-        and (not x.filename.startswith(library) or _INSTALLED & {*pathlib.Path(x.filename).parts})
-    ]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    for x in reversed(traceback.extract_tb(error.__traceback__)):
+        is_installed = _INSTALLED & {*pathlib.Path(x.filename).parts}
+        is_own = is_installed or not x.filename.startswith(("<", library))
+        if is_own and x.filename != __file__:
+            return f" ({x.filename}, line {x.lineno})"
+    return ""
 
 
 def names(group: str) -> list[str]:
@@ -90,11 +82,7 @@ def names_from_files(*, imports: bool) -> Iterator[None]:
 
 
 def require_imports(name: str) -> None:
-    """Raise an error if modules must not be imported for names.
-
-    Raises:
-      ValueError: with the name, for which a module was about to be imported.
-    """
+    """Raise a `ValueError` if no module must be imported for a name."""
     if not _IMPORTS.get():
         raise ValueError(
             f"A file names {name!r}, for which a module would be imported. Allow it, if you trust"
@@ -108,7 +96,7 @@ def names_module(name: str) -> bool:
 
 
 def find(group: str, name: str) -> Callable[..., Any] | None:
-    """Return the function of an entry point, or of a module; None if there is none of this name.
+    """Return the function of an entry point, or of `<module>:<function>`; None if there is none.
 
     In a group of values, it is a function of no argument that returns the value. A function that
     Python's own modules or installed packages define, and what is neither function nor class, is
@@ -117,10 +105,6 @@ def find(group: str, name: str) -> Callable[..., Any] | None:
     The function raises `ValueError` if the plugin does, which so refuses its parameters, and
     `PluginError` for any other exception and for a result of another type. Both name the plugin,
     and an entry point's package.
-
-    Args:
-      group: as `define` returned it.
-      name: of an entry point, or `<module>:<function>`.
 
     Raises:
       PluginError: naming the entry point and its package, or the module, if it cannot be imported
@@ -187,11 +171,7 @@ def _require_function(name: str, plugin: Any, expected: str) -> None:
 
 
 def require_other_module(name: str, module: str) -> None:
-    """Refuse a module that Python itself has, before it is imported for a name.
-
-    Raises:
-      PluginError: with the name.
-    """
+    """Raise a `PluginError` if Python itself has a module, before it is imported for a name."""
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise PluginError(f"{name!r} names {module!r}, which comes with Python; expected another.")
 

@@ -1,4 +1,4 @@
-"""Dataclasses that are pytrees."""
+"""Dataclasses that are pytrees, and the paths of leaves."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -47,3 +47,11 @@ def register_dataclass(cls: C) -> C:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def by_path(tree: Any) -> dict[str, Any]:
+    """Return the leaves of a pytree by their paths, for example `"params/w"`, in their order."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+        for path, leaf in jax.tree.leaves_with_path(tree)
+    }

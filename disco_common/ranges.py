@@ -38,11 +38,7 @@ class Range(NamedTuple):
                     self.require_value(f"{prefix}{which}", number)
 
     def require_value(self, name: str, number: Any) -> None:
-        """Refuse a number outside the range.
-
-        Raises:
-          ValueError: with the name, what was found and what was expected.
-        """
+        """Raise a `ValueError` with the name, what was found and what was expected."""
         if not (self.contains(number) and is_finite(number)):
             raise ValueError(f"{name} is {number}; expected {self.expected}.")
 

@@ -18,6 +18,7 @@ SECONDS = 4.0
 """From a signal to the end of the process, if nothing has to be saved."""
 
 _SECONDS_AFTER_SECOND = 1.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
 _noted: list[int] = []
@@ -56,21 +57,16 @@ def set_unsaved(is_unsaved: bool) -> None:
 
 
 @contextlib.contextmanager
-def ending_in_time(*numbers: signal.Signals) -> Iterator[None]:
-    """End the process if it has not ended in time after a signal; for commands.
+def ending_in_time() -> Iterator[None]:
+    """End the process if it has not ended in time after SIGTERM or SIGINT; for commands.
 
     That is 4 seconds after the signal, and after what is unsaved has been saved, or a second after
     a second signal. The main thread need not run Python for it. Workers end with their pipes.
-
-    Args:
-      *numbers: of the signals; by default SIGTERM and SIGINT.
     """
     set_unsaved(True)
     read, write = os.pipe()
     os.set_blocking(write, False)
-    ending = threading.Thread(
-        target=_end_in_time, args=(read, numbers or (signal.SIGTERM, signal.SIGINT)), daemon=True
-    )
+    ending = threading.Thread(target=_end_in_time, args=(read,), daemon=True)
     ending.start()
     previous, is_stopped = signal.set_wakeup_fd(write, warn_on_full_buffer=False), False
     try:
@@ -86,7 +82,7 @@ def ending_in_time(*numbers: signal.Signals) -> Iterator[None]:
             ending.join()
 
 
-def _end_in_time(pipe: int, numbers: tuple[int, ...]) -> None:
+def _end_in_time(pipe: int) -> None:
     """Read the numbers of signals from a pipe until it is closed, and end the process in time."""
     first = second = None
     while True:
@@ -95,7 +91,7 @@ def _end_in_time(pipe: int, numbers: tuple[int, ...]) -> None:
             if not found:
                 os.close(pipe)
                 return
-            for number in set(found) & set(numbers):
+            for number in set(found) & set(_SIGNALS):
                 first, second = first or (number, time.monotonic()), first and time.monotonic()
         now = time.monotonic()
         if first and second and now - second > _SECONDS_AFTER_SECOND:
@@ -117,8 +113,7 @@ def _end(number: int, saved: str) -> None:
 def noting(*numbers: signal.Signals) -> Iterator[None]:
     """Note signals instead of ending the process; a second signal ends it at once.
 
-    Args:
-      *numbers: of the signals; by default SIGTERM and SIGINT.
+    By default these are SIGTERM and SIGINT.
     """
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -132,9 +127,7 @@ def noting(*numbers: signal.Signals) -> Iterator[None]:
             number,
         )
 
-    previous = {
-        number: signal.signal(number, note) for number in numbers or (signal.SIGTERM, signal.SIGINT)
-    }
+    previous = {number: signal.signal(number, note) for number in numbers or _SIGNALS}
     try:
         yield
     finally:

@@ -21,9 +21,7 @@ def printable(text: str | os.PathLike) -> str:
 def message(text: object, lines: bool = False) -> str:
     """Return a message as a terminal shows it: printable, with long names shortened.
 
-    Args:
-      text: the message.
-      lines: whether it keeps its lines.
+    `lines` says whether it keeps its lines.
     """
     shown = (
         _shortened(
@@ -44,15 +42,7 @@ def _shortened(text: str, most: int) -> str:
 
 
 def require_printable(what: str, name: str) -> None:
-    """Refuse a name with control characters or surrogates.
-
-    Args:
-      what: the thing that has the name, for the message.
-      name: to check.
-
-    Raises:
-      ValueError: if the name has such a character.
-    """
+    """Raise a `ValueError` if the name of `what` has control characters or surrogates."""
     if _CONTROL.search(name):
         raise ValueError(
             f"{what} {name!r} has characters that control a terminal or are not UTF-8; expected"
@@ -61,14 +51,12 @@ def require_printable(what: str, name: str) -> None:
 
 
 def console(log_width: int = 80) -> "rich.console.Console":
-    """Return a console that prints texts literally, without rich's markup and emoji codes.
+    """Return a console that prints literally, without rich's markup and emoji codes.
 
-    Args:
-      log_width: number of columns if the output is not a terminal.
+    It has `log_width` columns if the output is not a terminal.
     """
-    from rich.console import (
-        Console,
-    )  # `launch.support.commands` prints before imports that take long.
+    # `launch.support.commands` prints before imports that take long.
+    from rich.console import Console
 
     made = Console(markup=False, emoji=False)
     if not made.is_terminal:

@@ -87,7 +87,7 @@ def test_unknown_field_is_refused():
     [
         ("meta", "num_updates", 0, r"meta.num_updates is 0; expected at least 1"),
         ("meta", "segment_length", 3, r"segment_length is 3; expected a divisor .* \(20\)"),
-        ("meta", "agents_at_once", 0, r"agents_at_once is 0; expected at least 1, or None"),
+        ("meta", "agents_at_once", 0, r"agents_at_once is 0; expected at least 1"),
         ("meta", "learning_rate", "fast", r"config.meta.learning_rate is 'fast'; expected float"),
         ("agent", "batch_size", 2.5, r"config.agent.batch_size is 2.5; expected int"),
         ("agent", "replay_ratio", 2.0, r"agent.replay_ratio is 2.0; expected 0 to 1"),
