@@ -50,9 +50,9 @@ from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajector
 from benchmarks.timing import compare, text
 from launch.support import commands
 from meta import inner_loop
-from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig, MetaConfig, ObjectiveConfig, PopulationConfig
 from meta.discovery import Discovery
-from meta.objective import ObjectiveConfig, meta_loss, target_statistics
+from meta.objective import meta_loss, target_statistics
 from training import collection, iteration
 
 # The published meta-training notebook's agent, on Catch 5x5.

@@ -5,9 +5,7 @@ import re
 from typing import ClassVar
 
 from agents.rule_agent import AgentConfig
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, POSITIVE
-from meta.objective import ObjectiveConfig
-from meta.value_function import ValueFunctionConfig
+from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
 
 _FAMILY = re.compile(r"\s*(\w+)\s*:((?:\s*\b(?:memory|frame_stack|burn_in)=\d+)+)\s*")
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
@@ -56,14 +54,10 @@ class MetaConfig:
     agents_at_once: int | None = None
 
     def __post_init__(self):
-        counts = "num_updates validation_trajectories validation_length".split()
-        AT_LEAST_1.require(self, "meta.", *counts)
+        counts = "num_updates validation_trajectories validation_length agents_at_once"
+        AT_LEAST_1.require(self, "meta.", *counts.split())
         POSITIVE.require(self, "meta.", "learning_rate", "max_gradient_norm")
         BELOW_1.require(self, "meta.", "adam_b2", "average_decay")
-        if self.agents_at_once is not None and self.agents_at_once < 1:
-            raise ValueError(
-                f"meta.agents_at_once is {self.agents_at_once}; expected at least 1, or None."
-            )
         segment = self.segment_length
         if segment is not None and (segment < 1 or self.num_updates % segment):
             raise ValueError(
@@ -118,6 +112,53 @@ class PopulationConfig:
             first_reset_after=-(-self.first_reset_after // frames_per_action),
             counts_frames=False,
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """Weights of the meta-loss's regularisers; the weight of the policy-gradient loss is 1.
+
+    Attributes:
+      policy_entropy_cost: of the updated agent's policy entropy (from the authors' notebook).
+      prediction_entropy_cost: of the entropy of its predictions y and z (L_ent in the paper).
+      target_kl_cost: of KL(target network's policy || policy target) (L_KL in the paper).
+      target_mean_cost: of the squared mean of each target's logits (from the authors' notebook).
+    """
+
+    policy_entropy_cost: float = 1e-2
+    prediction_entropy_cost: float = 1e-3
+    target_kl_cost: float = 1e-2
+    target_mean_cost: float = 1e-3
+
+    def __post_init__(self):
+        costs = "policy_entropy_cost prediction_entropy_cost target_kl_cost target_mean_cost"
+        AT_LEAST_0.require(self, "objective.", *costs.split())
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueFunctionConfig:
+    """Learning of the meta-value function; the paper's, but for `learns_from_batches`.
+
+    Attributes:
+      hidden: units of the MLP's layers, which follow convolutions like those of the agent's
+        network.
+      learning_rate: of Adam.
+      discount: gamma.
+      lambda_: trace decay of V-trace.
+      learns_from_batches: whether it learns from each batch that the agent learns from, as in the
+        authors' notebook, besides the validation trajectories. The paper names only the latter.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 3e-4
+    discount: float = 0.997
+    lambda_: float = 0.95
+    learns_from_batches: bool = True
+
+    def __post_init__(self):
+        AT_LEAST_1.require(self, "value_function.", "hidden")
+        POSITIVE.require(self, "value_function.", "learning_rate")
+        FRACTION.require(self, "value_function.", "discount", "lambda_")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""A discovery run: its population, its programs and its host environments.
-
-The algorithm is in `meta.meta_step`, the programs are in `meta.programs`.
-"""
+"""A discovery run: its population, its programs and its host environments."""
 
 import contextlib
 import dataclasses
@@ -21,19 +18,11 @@ from meta.config import DiscoveryConfig
 from meta.groups import make_groups
 from meta.host_groups import HostGroup
 from meta.meta_step import AgentMetrics, Contribution
-from meta.population import DiscoveryState, Member, empty_population, initial_tasks, reassign_tasks
+from meta.population import DiscoveryState, Member, empty_population, reassign_tasks
 from meta.programs import DevicePrograms
-from meta.sharding import (
-    AGENTS,
-    BATCH,
-    copy_first_to_padding,
-    make_mesh,
-    over_agents,
-    pad_with_first,
-    replicated,
-)
-from training.device_clock import DeviceClock
+from meta.sharding import AGENTS, BATCH, make_mesh, over_agents, replicated
 from training.host_collection import NUM_HALVES
+from training.host_pipeline import DeviceClock
 from training.memory_budget import replay_bytes, require_memory_for_replays
 
 
@@ -53,12 +42,10 @@ class Discovery:
         rule: disco.DiscoveredRule,
         mesh: Mesh | None = None,
     ):
-        """Prepare a run from a rule, on a mesh of `meta.sharding.make_mesh`.
-
-        The mesh is by default of all devices, one for each agent.
+        """Prepare a run from a rule, on a mesh of `make_mesh`, by default of all devices.
 
         Raises:
-          ValueError: if there are fewer agents than groups, or a burn-in is too long.
+          ValueError: as `make_groups`.
         """
         self.config, self._tasks, self._initial_rule = config, tasks, rule
         self._mesh = make_mesh() if mesh is None else mesh
@@ -151,16 +138,14 @@ class Discovery:
         empty = jax.jit(self._empty_population, out_shardings=self.sharding)
         state = empty(jax.tree.map(np.asarray, self._initial_rule))
         is_reset = [np.ones(len(group.indices), bool) for group in self.groups]
-        tasks = [initial_tasks(len(group.indices), len(group.names)) for group in self.groups]
+        tasks = [np.arange(len(group.indices)) % len(group.names) for group in self.groups]
         return self._reset_agents(state, is_reset, tasks)
 
     def _empty_population(self, rule: disco.DiscoveredRule) -> DiscoveryState:
         return empty_population(self.config, self.groups, rule)
 
     def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[AgentMetrics, ...]]:
-        """Make one meta-step. It donates the state.
-
-        It waits for the metrics, by which it resets agents.
+        """Make one meta-step, which donates the state; wait for its metrics.
 
         Returns:
           The state after it, and each group's metrics of its agents, `[agents]`.
@@ -193,13 +178,12 @@ class Discovery:
         # All agents act at the same time.
         num_agents = sum(len(group.local_indices(self._mesh)) for group in hosts.values())
         workers = max(1, environments.available_processors() // (NUM_HALVES * num_agents))
-        clock = self._clock = DeviceClock()
-        self._hosts = {
-            number: HostGroup(self.config, group, self._mesh, clock, workers)
-            for number, group in hosts.items()
-        }
-        for number, group in self._hosts.items():
-            group.start(state.groups[number], int(state.meta_step))
+        self._clock = DeviceClock()
+        for number, group in hosts.items():
+            host = HostGroup(self.config, group, self._mesh, self._clock, workers)
+            self._hosts[number] = host
+            is_reset = np.ones(len(group.indices), bool)
+            host.reset_agents(state.groups[number], is_reset, int(state.meta_step))
 
     def _agents_meta_step(self, state: DiscoveryState) -> dict[int, tuple[Member, Contribution]]:
         """Make steps 1 to 5 of all agents; return each group's agents and contribution."""
@@ -244,23 +228,19 @@ class Discovery:
         """Reset some agents of each group, to these of the group's tasks."""
 
         def padded(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-            pairs = zip(arrays, self.groups, strict=True)
-            return tuple(pad_with_first(x, group.num_copies) for x, group in pairs)
+            return tuple(
+                np.concatenate([x, np.repeat(x[:1], group.num_copies)])
+                for x, group in zip(arrays, self.groups, strict=True)
+            )
 
+        tasks = [x.astype(np.int32) for x in tasks]
         groups = self._programs.reset_agents(
-            state.rule,
-            state.meta_step,
-            state.groups,
-            padded(is_reset),
-            padded([x.astype(np.int32) for x in tasks]),
+            state.rule, state.meta_step, state.groups, padded(is_reset), padded(tasks)
         )
         return dataclasses.replace(state, groups=groups)
 
     def compile(self) -> None:
-        """Compile the programs of a meta-step ahead of the first one.
-
-        With host environments it does nothing: each program is compiled at its first call.
-        """
+        """Compile the programs of a meta-step, unless there are host environments."""
         if not self.has_hosts:
             self._programs.compile(self.abstract_state)
 
@@ -269,16 +249,13 @@ class Discovery:
         return self._programs.lower(self.abstract_state)
 
     def copy_to_padding(self, state: DiscoveryState) -> DiscoveryState:
-        """Return the state with each group padded by copies of its first agent.
-
-        The padding of a state from a checkpoint is undefined.
-        """
+        """Return a checkpoint's state, with copies of each group's first agent as its padding."""
         if not any(group.num_copies for group in self.groups):
             return state
 
         def copy(groups: tuple[Member, ...]) -> tuple[Member, ...]:
             return tuple(
-                copy_first_to_padding(members, len(group.indices))
+                jax.tree.map(lambda x, n=len(group.indices): x.at[n:].set(x[0]), members)
                 for members, group in zip(groups, self.groups, strict=True)
             )
 

@@ -15,8 +15,8 @@ import environments
 from agents.rule_agent import RuleAgent
 from environments import registry
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
+from meta.objective import ValueFunction
 from meta.sharding import local_rows
-from meta.value_function import ValueFunction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,10 +69,7 @@ class Group:
         return np.unique(self.padded_indices[local_rows(mesh, len(self.padded_indices))])
 
     def validation_unrolls(self, meta: MetaConfig) -> int:
-        """Return the unrolls of the training environments that hold the validation trajectories.
-
-        It is 0 if there are validation environments.
-        """
+        """Return how many unrolls of the training environments hold the validation trajectories."""
         if not (self.is_host and meta.validation_from_training):
             return 0
         return -(-meta.validation_trajectories // self.agent.config.num_environments)
@@ -180,8 +177,7 @@ def _assign_indices(
 def group_sizes(num_tasks: Sequence[int], population_size: int) -> list[int]:
     """Return the number of agents of each group of tasks, if there are fewer agents than tasks.
 
-    The sizes are proportional to the numbers of tasks, rounded, and at least 1. There are at least
-    as many agents as groups, and at most as many as tasks.
+    The sizes are proportional to the numbers of tasks, rounded, and at least 1.
     """
     shares = population_size * np.array(num_tasks) / sum(num_tasks)
     sizes = np.maximum(1, np.floor(shares).astype(int))

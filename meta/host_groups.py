@@ -10,44 +10,107 @@ so that the backward pass repeats no update.
 
 import contextlib
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Bool, Int, Shaped
+from jaxtyping import Array, Bool, PRNGKeyArray, Shaped
 
 import disco
+import environments
 from agents.protocol import Batch
 from agents.rule_agent import to_trajectory
 from disco_common import keys
 from disco_common.keys import Purpose
-from meta.config import DiscoveryConfig
+from meta.config import DiscoveryConfig, MetaConfig
 from meta.groups import Group
-from meta.host_agents import HostAgent, HostPrograms
 from meta.inner_loop import InnerLoopResiduals
 from meta.meta_step import AgentMetrics, Contribution
 from meta.population import Member
+from meta.programs import HostPrograms
 from meta.sharding import local_rows, over_agents
-from training.device_clock import DeviceClock
-from training.host_collection import Collected, Timing
+from training import collection
+from training.host_collection import Collected, HostActor, Timing
+from training.host_pipeline import DeviceClock, HostPipeline
+
+
+class HostAgent:
+    """The environments and the replay of one agent, from one reset to the next.
+
+    Attributes:
+      pipeline: collects and replays the batches that the agent learns from.
+    """
+
+    def __init__(
+        self, group: Group, task: Any, address: tuple[int, ...], meta: MetaConfig, workers: int
+    ):
+        """Start the environments.
+
+        `address`, non-negative integers, gives their seeds. `workers` threads or processes step
+        each half of the environments.
+        """
+        agent, dynamics = group.agent, group.dynamics
+        (self._update,) = agent.experience.updates
+        assert isinstance(dynamics, environments.HostEnvironment)
+        seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
+        with contextlib.ExitStack() as started:
+            self.pipeline = HostPipeline(agent, dynamics, task, int(seeds[0]), workers=workers)
+            started.callback(self.pipeline.close)
+            self._meta, self._validation = meta, None
+            self._num_unrolls = group.validation_unrolls(meta)
+            if not self._num_unrolls:
+                number = meta.validation_trajectories
+                self._validation = HostActor(agent, dynamics, task, number, int(seeds[1]), workers)
+            started.pop_all()
+
+    def take(self, update: int) -> tuple[Collected, Batch]:
+        """Return what was collected for an update, and the batch that it learns from."""
+        collected = self.pipeline.take()
+        return collected, self.pipeline.draw(self._update, collected.batch, update)[0]
+
+    def validate(
+        self, params: disco.Params, key: PRNGKeyArray, unroll: int
+    ) -> tuple[list[Collected], Batch]:
+        """Return what an updated agent collects for validation, and the trajectories in it.
+
+        Without validation environments it acts in the training environments, which go on with the
+        given unroll; none is requested before.
+        """
+        number, collected = self._meta.validation_trajectories, []
+        if self._validation is not None:
+            collected.append(self._validation.collect(params, key, self._meta.validation_length))
+        for i in range(self._num_unrolls):
+            self.pipeline.request(params, unroll + i)
+            collected.append(self.pipeline.take())
+        every = collection.concatenate([part.batch for part in collected])
+        # The last unroll may have more than are needed.
+        return collected, collection.map_batch(
+            lambda axis, x: x[:number] if axis == 0 else x[:, :number], every
+        )
+
+    @property
+    def restarts(self) -> int:
+        """Number of simulators that died and were replaced."""
+        others = self._validation.restarts if self._validation is not None else 0
+        return self.pipeline.restarts + others
+
+    def close(self) -> None:
+        """Stop the environments."""
+        with contextlib.ExitStack() as closing:
+            if self._validation is not None:
+                closing.callback(self._validation.close)
+            self.pipeline.close()
 
 
 class HostGroup:
     """The environments and replays of one group."""
 
     def __init__(
-        self,
-        config: DiscoveryConfig,
-        group: Group,
-        mesh: Mesh,
-        clock: DeviceClock,
-        workers: int,
+        self, config: DiscoveryConfig, group: Group, mesh: Mesh, clock: DeviceClock, workers: int
     ):
-        """Prepare the group; nothing is compiled or started.
-
-        `workers` threads or processes step each half of an agent's environments.
-        """
+        """Prepare the group; nothing is compiled or started. `workers` are as of `HostAgent`."""
         self._config, self._group, self._clock, self._workers = config, group, clock, workers
         self._sharding = over_agents(mesh)
         self._programs = HostPrograms(config, group, mesh)
@@ -63,39 +126,12 @@ class HostGroup:
         self._agents: list[HostAgent] = []
         self._residuals: InnerLoopResiduals | None = None
         self._threads = ThreadPoolExecutor(len(self._indices), "agents")
-        self._timing = Timing(0.0, 0.0)
-
-    def start(self, members: Member, meta_step: int) -> None:
-        """Start all environments.
-
-        Raises:
-          SimulatorError: if a simulator cannot be started.
-        """
-        for index, task, resets in self._addresses(members):
-            self._agents.append(self._start_agent(index, task, resets, meta_step))
-
-    def _addresses(self, members: Member) -> list[tuple[int, int, int]]:
-        """Return each agent's index in the population, index of its task, and resets."""
-        lifetime = members.lifetime
-        tasks, resets = self._local_integers(lifetime.task), self._local_integers(lifetime.resets)
-        return list(zip(self._indices.tolist(), tasks, resets, strict=True))
-
-    def _start_agent(self, index: int, task: int, resets: int, meta_step: int) -> HostAgent:
-        group = self._group
-        address = (self._config.seed, index, resets, meta_step)
-        meta = self._config.meta
-        return HostAgent(group, group.tasks[task], address, meta, self._workers)
+        self._timings: list[Timing] = []
 
     def meta_step(
         self, rule: disco.DiscoveredRule, meta_step: int, members: Member
     ) -> tuple[Member, Contribution]:
-        """Make steps 1 to 5 of a meta-step.
-
-        It donates the agents.
-
-        Raises:
-          SimulatorError: if a simulator failed, or died and could not be replaced.
-        """
+        """Make steps 1 to 5 of a meta-step; it donates the agents."""
         num_unrolls = self._group.unrolls_per_meta_step(self._config.meta)
         learners_before = jax.tree.map(jnp.copy, members.agent.learner)
         members, experiences, learning = self._inner_loop(rule, meta_step * num_unrolls, members)
@@ -110,16 +146,16 @@ class HostGroup:
             watched=lambda results: results[1].metrics["finite"],
         )
         unrolls = (*experiences, *(collected for collected, _ in validations))
-        self._add_timings([x.timing for row in unrolls for x in row])
+        self._timings += [x.timing for row in unrolls for x in row]
         metrics = contribution.metrics | self._metrics(experiences, learning, validations)
         return members, contribution._replace(metrics=metrics)
 
     def _inner_loop(
         self, rule: disco.DiscoveredRule, first: int, members: Member
     ) -> tuple[Member, list[list[Collected]], list[AgentMetrics]]:
-        """Make K updates, acting while the device learns, and store their residuals.
+        """Make K updates from the unroll `first` on, acting while the device learns.
 
-        `first` is the number of the first unroll. It donates the agents.
+        It donates the agents, and stores the updates' residuals.
 
         Returns:
           The agents after the updates; for each update, what the agents collected without the
@@ -149,24 +185,26 @@ class HostGroup:
     def reset_agents(
         self, members: Member, is_reset: Bool[np.ndarray, "agents"], meta_step: int
     ) -> None:
-        """Start new environments and replays of agents that are reset.
-
-        Raises:
-          SimulatorError: if a simulator cannot be started.
-        """
+        """Start the environments and replays of agents that are reset; all are, at first."""
         if not is_reset.any():
             return
-        addresses = self._addresses(members)
-        for number in np.flatnonzero(is_reset[self._orders]):
-            self._agents[number].close()
-            self._agents[number] = self._start_agent(*addresses[number], meta_step)
+        group, config = self._group, self._config
+        rows = self._of_agents((members.lifetime.task, members.lifetime.resets))
+        for number in np.flatnonzero(is_reset[self._orders]).tolist():
+            task, resets = map(int, rows[number])
+            address = (config.seed, int(self._indices[number]), resets, meta_step)
+            for agent in self._agents[number : number + 1]:
+                agent.close()
+            self._agents[number : number + 1] = [
+                HostAgent(group, group.tasks[task], address, config.meta, self._workers)
+            ]
 
     def timing(self) -> dict[str, float]:
         """Return the seconds of threads since the last call and the deaths of simulators so far."""
-        timing, self._timing = self._timing, Timing(0.0, 0.0)
+        timings, self._timings = self._timings, []
         return {
-            "engine_seconds": timing.engine,
-            "policy_seconds": timing.policy,
+            "engine_seconds": sum(timing.engine for timing in timings),
+            "policy_seconds": sum(timing.policy for timing in timings),
             "simulator_restarts": float(sum(agent.restarts for agent in self._agents)),
         }
 
@@ -185,24 +223,17 @@ class HostGroup:
                 agent.pipeline.request(own, update)
 
     def _params(self, members: Member) -> list[disco.Params]:
-        """Return the parameters of each agent of this process, on its device."""
-        leaves, structure = jax.tree.flatten(members.agent.learner.params)
-        by_device = zip(*(leaf.addressable_shards for leaf in leaves), strict=True)
+        return self._of_agents(members.agent.learner.params)
+
+    def _of_agents(self, rows: Any) -> list[Any]:
+        """Return the row of each agent of this process, on its device, of stacked arrays."""
+        leaves, structure = jax.tree.flatten(rows)
         by_row = {}
-        for shards in by_device:
+        for shards in zip(*(leaf.addressable_shards for leaf in leaves), strict=True):
             first = shards[0].index[0].start or 0
             if first not in by_row:  # All devices of an agent hold the same.
-                agents = self._programs.unstack(structure.unflatten(s.data for s in shards))
-                by_row |= dict(enumerate(agents, first))
-        return [by_row[row] for row in self._first_rows]
-
-    def _local_integers(self, x: Int[Array, "rows"]) -> list[int]:
-        """Return the values of each agent of this process."""
-        by_row = {
-            row: value
-            for shard in x.addressable_shards
-            for row, value in enumerate(np.asarray(shard.data).tolist(), shard.index[0].start or 0)
-        }
+                held = self._programs.unstack(structure.unflatten(s.data for s in shards))
+                by_row |= dict(enumerate(held, first))
         return [by_row[row] for row in self._first_rows]
 
     def _place(self, x: Shaped[np.ndarray, "local *s"]) -> Shaped[Array, "rows *s"]:
@@ -273,9 +304,3 @@ class HostGroup:
         }
         means: AgentMetrics = jax.tree.map(lambda *x: sum(x) / len(x), *learning)
         return metrics | {f"agent_{name}": x for name, x in means.items()}
-
-    def _add_timings(self, timings: list[Timing]) -> None:
-        self._timing = Timing(
-            engine=self._timing.engine + sum(x.engine for x in timings),
-            policy=self._timing.policy + sum(x.policy for x in timings),
-        )

@@ -19,9 +19,8 @@ import environments
 from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from disco.types import Metrics
 from disco.values import zero_where_all_illegal
-from meta.objective import TargetStatistics, target_statistics
+from meta.objective import TargetStatistics, ValueFunction, ValueFunctionState, target_statistics
 from meta.sharding import split_batch
-from meta.value_function import ValueFunction, ValueFunctionState
 from training import iteration
 from training.collection import EpisodeStatistics
 from training.iteration import TrainingState

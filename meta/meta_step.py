@@ -13,7 +13,7 @@ Over the population:
 
 6. the mean of the agents' updates changes η, and the moving average follows (`update_rule`);
 7. agents that have consumed their experience budget, or whose meta-gradient was not finite, are
-   reset (`must_be_reset`, then `meta.population.reset_agents`).
+   reset (`meta.population.reset_agents`).
 
 `agent_meta_step` makes steps 1 to 5 for JAX environments. With host environments, steps 1 and 2
 are in `meta.host_groups`, and `agent_meta_update` makes steps 3 to 5.
@@ -39,10 +39,9 @@ from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig
 from meta.groups import Group
 from meta.inner_loop import InnerLoopResiduals, differentiable_inner_loop, inner_loop
-from meta.objective import meta_loss
-from meta.population import Lifetime, Member, meta_optimizer
+from meta.objective import ValueFunctionState, meta_loss
+from meta.population import Member, meta_optimizer
 from meta.sharding import AGENTS, split_batch
-from meta.value_function import ValueFunctionState
 from training import collection
 from training.collection import ActorState
 from training.passes import agents_per_pass, map_agents
@@ -84,7 +83,7 @@ def agent_meta_step(
     actor = member.validation
     if config.meta.validation_from_training:
         actor = with_training_states(actor, agent_state.actor, meta_step)
-    validation_actor, validation, validation_episodes = collection.unroll(
+    actor, validated, validation_episodes = collection.unroll(
         agent,
         dynamics,
         task,
@@ -93,11 +92,9 @@ def agent_meta_step(
         validation_key,
         config.meta.validation_length,
     )
-    member = dataclasses.replace(
-        member, agent=agent_state, value=value, validation=validation_actor
-    )
+    member = dataclasses.replace(member, agent=agent_state, value=value, validation=actor)
     member, update, metrics = agent_meta_update(
-        config, group, rule, member, learner_before, residuals, to_trajectory(validation)
+        config, group, rule, member, learner_before, residuals, to_trajectory(validated)
     )
     metrics |= {f"agent_{name}": x for name, x in learning.items()}
     metrics |= {
@@ -116,10 +113,7 @@ def with_training_states(
     In turn, an eighth of them at most per meta-step. Otherwise all start their first episode
     together, and where episodes have one length, all are of one age for good.
     """
-    (num_validation,), (num_training,) = (
-        validation.episode_return.shape,
-        training.episode_return.shape,
-    )
+    num_validation, num_training = len(validation.episode_return), len(training.episode_return)
     number = min(num_training, max(1, num_validation // 8))
     places = (meta_step * number + jnp.arange(number)) % num_validation
     return jax.tree.map(lambda x, new: x.at[places].set(new[:number]), validation, training)
@@ -132,7 +126,7 @@ def agent_meta_update(
     member: Member,
     learner_before: LearnerState,
     residuals: InnerLoopResiduals,
-    validation: disco.Trajectory,
+    trajectory: disco.Trajectory,
 ) -> tuple[Member, Float[Array, "R"], Metrics]:
     """Make steps 3 to 5 for one agent.
 
@@ -143,29 +137,29 @@ def agent_meta_update(
       member: the agent after the K updates; without an axis over agents.
       learner_before: the agent's learner before them.
       residuals: of the updates, `[K, ...]`; a batch has `[K, T + 1, B, ...]`.
-      validation: the trajectories of the agent after the updates: T = `meta.validation_length`
-        steps, B = `meta.validation_trajectories`.
+      trajectory: of the agent after the updates: T = `meta.validation_length` steps, B =
+        `meta.validation_trajectories`.
 
     Returns:
       The agent after the meta-step, its update of the rule `[R]`, and scalar metrics.
     """
-    validation = split_batch(validation)
+    trajectory = split_batch(trajectory)
     gradient, metrics, logits = meta_gradient(
-        config, group, rule, member.value, learner_before, residuals, validation
+        config, group, rule, member.value, learner_before, residuals, trajectory
     )
-    value = group.value_function.update(member.value, logits, validation)
+    value = group.value_function.update(member.value, logits, trajectory)
     norm = jnp.linalg.norm(gradient)
     update, meta_optimizer = scale_by_own_adam(config.meta, gradient, norm, member.meta_optimizer)
     steps = group.unrolls_per_meta_step(config.meta) * group.agent.config.steps_per_update
     lifetime = dataclasses.replace(member.lifetime, steps=member.lifetime.steps + steps)
-    is_finite = jnp.isfinite(norm)
+    is_finite, is_spent = jnp.isfinite(norm), lifetime.steps >= lifetime.budget
     member = dataclasses.replace(
         member, value=value, lifetime=lifetime, meta_optimizer=meta_optimizer
     )
     metrics |= {
         "meta_gradient_norm": norm,
         "finite": is_finite.astype(jnp.float32),
-        "reset": must_be_reset(lifetime, is_finite).astype(jnp.float32),
+        "reset": (is_spent | ~is_finite).astype(jnp.float32),
         "task": lifetime.task,
         "steps_since_reset": lifetime.steps,
     }
@@ -179,19 +173,19 @@ def meta_gradient(
     value: ValueFunctionState,
     learner_before: LearnerState,
     residuals: InnerLoopResiduals,
-    validation: disco.Trajectory,
+    trajectory: disco.Trajectory,
 ) -> tuple[Float[Array, "R"], Metrics, Float[Array, "V_plus_1 B A"]]:
-    """Return ∇_η of the meta-loss, its metrics, and the policy's logits on the validation."""
+    """Return ∇_η of the meta-loss, its metrics, and the policy's logits on the trajectory."""
 
     def loss_of(rule: disco.DiscoveredRule):
         learner, target_statistics = differentiable_inner_loop(
             group.agent, rule, learner_before, residuals, config.meta.segment_length
         )
-        outputs = dict(group.agent.network.unroll(learner.params, validation))
+        outputs = dict(group.agent.network.unroll(learner.params, trajectory))
         outputs["logits"] = zero_where_all_illegal(outputs["logits"])
-        _, advantage, _ = group.value_function.evaluate(value, outputs["logits"], validation)
+        _, advantage, _ = group.value_function.evaluate(value, outputs["logits"], trajectory)
         loss, metrics = meta_loss(
-            config.objective, outputs, advantage, validation, target_statistics
+            config.objective, outputs, advantage, trajectory, target_statistics
         )
         return loss, (metrics, outputs["logits"])
 
@@ -217,19 +211,14 @@ def scale_by_own_adam(
     return jnp.where(is_finite, jnp.asarray(update), 0.0), new_state
 
 
-def must_be_reset(lifetime: Lifetime, is_finite: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Return whether the experience budget is spent, or the meta-gradient is not finite."""
-    return (lifetime.steps >= lifetime.budget) | ~is_finite
-
-
 class Contribution(NamedTuple):
     """The contribution of a group's agents to the rule's update.
 
     Attributes:
-      rule_update: sum of the agents' updates of the rule's R meta-parameters, on each of the D
-        devices along the mesh's axis `agents`.
-      count: number of agents in that sum: those with a finite meta-gradient.
-      metrics: of each agent.
+      rule_update: sum of the agents' updates of the rule's R meta-parameters, `[D, R]`, on each of
+        the D devices along the mesh's axis `agents`.
+      count: number of agents in that sum, those with a finite meta-gradient, `[D]`.
+      metrics: of each agent, `[agents]`.
     """
 
     rule_update: Float[Array, "D R"]
@@ -268,16 +257,6 @@ def sum_over_agents(
         rule_update=jnp.tensordot(is_counted.astype(updates.dtype), updates, 1)[None],
         count=jnp.sum(is_counted.astype(jnp.float32) * metrics["finite"])[None],
         metrics=metrics,
-    )
-
-
-def add_meta_step(
-    task_meta_steps: Sequence[Int[Array, "_tasks"]], metrics: Sequence[AgentMetrics]
-) -> tuple[Int[Array, "_tasks"], ...]:
-    """Return the meta-steps on each group's tasks after one more of all agents."""
-    return tuple(
-        before.at[part["task"]].add(1)
-        for before, part in zip(task_meta_steps, metrics, strict=True)
     )
 
 

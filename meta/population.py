@@ -22,7 +22,7 @@ from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
 from meta.groups import Group
-from meta.value_function import ValueFunctionState
+from meta.objective import ValueFunctionState
 from training import collection, iteration
 from training.collection import ActorState
 from training.iteration import TrainingState
@@ -93,10 +93,7 @@ def meta_optimizer(config: MetaConfig) -> optax.GradientTransformation:
 def empty_population(
     config: DiscoveryConfig, groups: Sequence[Group], rule: disco.DiscoveredRule
 ) -> DiscoveryState:
-    """Return the state before the first agents are initialised, with placeholders for them.
-
-    `reset_agents` initialises them; their number of resets is then 0.
-    """
+    """Return the state with placeholders for the first agents, which `reset_agents` initialises."""
     meta_optimizer_state = meta_optimizer(config.meta).init(ravel_pytree(rule)[0])
 
     def placeholders(group: Group) -> Member:
@@ -157,15 +154,10 @@ def init_member(
     resets: Int[Array, ""],
     meta_optimizer_state: PyTree[Array],
 ) -> Member:
-    """Return an initial agent of the population.
-
-    `index` is its number in the population, `resets` counts those of this agent so far, and the
-    reset does not change `meta_optimizer_state`.
-    """
+    """Return an initial agent: number `index` of the population, after so many resets."""
     budget_key, key = jax.random.split(keys.key(config.seed, Purpose.INITIALIZE, meta_step, index))
     agent_key, validation_key, value_key = jax.random.split(key, 3)
     agent, dynamics, params = group.agent_with(rule), group.dynamics, group.params_of(task)
-    value = group.value_function.init(value_key)
     if isinstance(dynamics, environments.HostEnvironment):  # `meta.host_groups` starts them.
         learner, updates = agent.init(agent_key), jnp.zeros((), jnp.int32)
         state = TrainingState(learner=learner, actor=None, replay=None, updates=updates)
@@ -174,17 +166,12 @@ def init_member(
         number = config.meta.validation_trajectories
         state = iteration.init(agent, dynamics, params, agent_key)
         validation = collection.start(agent, dynamics, params, validation_key, number)
-    lifetime = Lifetime(
-        task=task,
-        resets=resets,
-        steps=jnp.zeros((), jnp.int32),
-        budget=draw_budget(group.population, budget_key, resets),
-    )
+    budget = draw_budget(group.population, budget_key, resets)
     return Member(
         agent=state,
         validation=validation,
-        value=value,
-        lifetime=lifetime,
+        value=group.value_function.init(value_key),
+        lifetime=Lifetime(task=task, resets=resets, steps=jnp.zeros((), jnp.int32), budget=budget),
         meta_optimizer=meta_optimizer_state,
     )
 
@@ -206,11 +193,6 @@ def draw_budget(
     return jnp.where(resets == 0, config.first_reset_after + remaining.astype(jnp.int32), budget)
 
 
-def initial_tasks(num_agents: int, num_tasks: int) -> Int[np.ndarray, "agents"]:
-    """Return the task of each agent of a group's first generation."""
-    return np.arange(num_agents) % num_tasks
-
-
 def reassign_tasks(
     tasks: Int[np.ndarray, "agents"],
     is_reset: Bool[np.ndarray, "agents"],
@@ -219,15 +201,9 @@ def reassign_tasks(
 ) -> Int[np.ndarray, "agents"]:
     """Return the task of each agent of a group after some agents are reset.
 
-    Of the tasks that the fewest other agents have, an agent that is reset takes the least-trained
-    one. If every task has the same number of agents, each agent keeps its task.
-
-    Args:
-      tasks: the agents' tasks before, as indices.
-      is_reset: which agents are reset.
-      task_meta_steps: the meta-steps that agents have spent on each task.
-      keeps_tasks: whether each agent keeps its task also where some tasks have one agent more than
-        others.
+    Of the tasks that the fewest other agents have, an agent that is reset takes the one with the
+    fewest `task_meta_steps`. If every task has the same number of agents, each agent keeps its
+    task; with `keeps_tasks` also if some tasks have one agent more than others.
     """
     is_covered = keeps_tasks and len(tasks) >= len(task_meta_steps)
     if is_covered or len(tasks) % len(task_meta_steps) == 0:

@@ -1,10 +1,7 @@
-"""The compiled programs of a meta-step over the devices of a mesh.
+"""The compiled programs of a meta-step over the devices of a mesh."""
 
-`DevicePrograms.agents_meta_step` is the inner loops and meta-gradients of the groups of JAX
-environments, `update_rule` the rule's update by all groups, `reset_agents` the reset of agents.
-"""
-
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,9 +13,16 @@ from jaxtyping import Array, Bool, Int
 
 import disco
 from agents import compilation
+from meta import inner_loop
 from meta.config import DiscoveryConfig
 from meta.groups import Group
-from meta.meta_step import Contribution, add_meta_step, group_meta_step, update_rule
+from meta.meta_step import (
+    Contribution,
+    agent_meta_update,
+    group_meta_step,
+    sum_over_agents,
+    update_rule,
+)
 from meta.population import DiscoveryState, Member, reset_agents
 from meta.sharding import (
     AGENTS,
@@ -27,25 +31,20 @@ from meta.sharding import (
     replicated,
     shard_map_over_agents,
 )
+from training.passes import agents_per_pass, map_agents
 
 
 class DevicePrograms:
-    """The programs of a run; each is compiled at its first call, or by `compile`.
+    """The programs over all groups; each is compiled at its first call, or by `compile`.
 
     Attributes:
       on_device: numbers of the groups of JAX environments.
-      agents_meta_step: from the rule, the number of meta-steps so far and the groups on device to
-        the groups after steps 1 to 5 of a meta-step, each with its contribution. Donates the
-        groups.
-      update_rule: from the rule, its average, the meta-steps on each task, the number of meta-steps
-        so far and the contributions of all groups to these four after step 6, and each group's
-        metrics of its agents.
-      reset_agents: from the rule, the number of meta-steps so far, all groups, which agents are
-        reset and the agents' tasks to the groups after step 7. Donates the groups.
+      agents_meta_step: `_agents_meta_step`, donates the groups.
+      update_rule: `_update_rule`.
+      reset_agents: `_reset_agents`, donates the groups.
     """
 
     def __init__(self, config: DiscoveryConfig, groups: Sequence[Group], mesh: Mesh):
-        """Prepare the programs."""
         self._config, self._groups, self._mesh = config, groups, mesh
         self.on_device = [i for i, group in enumerate(groups) if not group.is_host]
         self.agents_meta_step = jax.jit(
@@ -68,19 +67,15 @@ class DevicePrograms:
     def lower(self, state: DiscoveryState) -> Iterator[jax.stages.Lowered]:
         """Yield the lowered programs of a meta-step without host environments.
 
-        The first one is `agents_meta_step`; the second one, `update_rule`, has all communication
-        between devices.
-
+        They are `agents_meta_step`, and `update_rule`, which has all communication between devices.
         `state` has shapes, dtypes and shardings.
         """
         arguments = (state.rule, state.meta_step, state.groups)
         yield self.agents_meta_step.lower(*arguments)
         sharding = over_agents(self._mesh)
-        contributions = tuple(
-            jax.tree.map(
-                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), contribution
-            )
-            for _, contribution in self.agents_meta_step.eval_shape(*arguments)
+        contributions = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+            tuple(part for _, part in self.agents_meta_step.eval_shape(*arguments)),
         )
         yield self.update_rule.jitted().lower(
             state.rule, state.average, state.task_meta_steps, state.meta_step, contributions
@@ -89,7 +84,11 @@ class DevicePrograms:
     def _agents_meta_step(
         self, rule: disco.DiscoveredRule, meta_step: Int[Array, ""], groups: tuple[Member, ...]
     ) -> tuple[tuple[Member, Contribution], ...]:
-        """Make steps 1 to 5 of a meta-step for the groups of JAX environments."""
+        """Make steps 1 to 5 of a meta-step for the groups of JAX environments.
+
+        Returns:
+          These groups after it, each with its contribution to the rule's update.
+        """
         own = [self._groups[number] for number in self.on_device]
 
         def shard(rule, meta_step, groups, indices, is_counted):
@@ -115,7 +114,11 @@ class DevicePrograms:
         meta_step: Int[Array, ""],
         contributions: tuple[Contribution, ...],
     ) -> tuple[Any, ...]:
-        """Make step 6 of a meta-step; return the state without the agents, and all metrics."""
+        """Make step 6 of a meta-step; `meta_step` is the number of those before.
+
+        Returns:
+          The first four arguments after it, and each group's metrics of its agents.
+        """
 
         def shard(rule, average, meta_step, contributions):
             new = update_rule(self._config.meta, rule, average, meta_step, contributions)
@@ -128,7 +131,11 @@ class DevicePrograms:
             jax.tree.map(lambda x, n=len(group.indices): x[:n], part)
             for part, group in zip(metrics, self._groups, strict=True)
         )
-        state = (rule, average, add_meta_step(task_meta_steps, metrics), meta_step + 1)
+        task_meta_steps = tuple(
+            before.at[part["task"]].add(1)
+            for before, part in zip(task_meta_steps, metrics, strict=True)
+        )
+        state = (rule, average, task_meta_steps, meta_step + 1)
         return *jax.lax.with_sharding_constraint(state, replicated(self._mesh)), metrics
 
     def _reset_agents(
@@ -139,7 +146,7 @@ class DevicePrograms:
         is_reset: tuple[Bool[Array, "_agents"], ...],
         tasks: tuple[Int[Array, "_agents"], ...],
     ) -> tuple[Member, ...]:
-        """Make step 7 of a meta-step."""
+        """Make step 7 of a meta-step; return the groups after it."""
 
         def shard(rule, meta_step, *by_group):
             return tuple(
@@ -152,3 +159,60 @@ class DevicePrograms:
             rule, meta_step, groups, indices, is_reset, tasks
         )
         return jax.lax.with_sharding_constraint(groups, over_agents(self._mesh))
+
+
+class HostPrograms:
+    """The programs of a group of host environments; each is compiled at its first call.
+
+    Attributes:
+      update: from the rule, the agents and their batches to the agents after one update, the
+        update's residuals, and metrics. Donates the agents.
+      store_residuals: from the residuals of K updates, those of one update and its number to the
+        residuals with those of that update replaced. Donates the first.
+      meta_update: from the rule, the agents after K updates, their learners before, the residuals
+        and the validation trajectories to the agents and their contribution. Donates the agents.
+      unstack: from parameters of several agents to a list of each agent's.
+    """
+
+    def __init__(self, config: DiscoveryConfig, group: Group, mesh: Mesh):
+        is_counted = group.is_counted
+        per_pass = agents_per_pass(
+            config.meta.agents_at_once, len(group.padded_indices) // mesh.shape[AGENTS]
+        )
+
+        def update_one(rule, member: Member, batch: disco.Trajectory):
+            state, value, residuals, metrics = inner_loop.update(
+                group.agent_with(rule), group.value_function, member.agent, member.value, batch
+            )
+            return dataclasses.replace(member, agent=state, value=value), residuals, metrics
+
+        def update(rule, members, batches):
+            return map_agents(lambda row: update_one(rule, *row), (members, batches), per_pass)
+
+        def meta_update(rule, members, learners_before, residuals, validations, is_counted):
+            members, updates, metrics = map_agents(
+                lambda row: agent_meta_update(config, group, rule, *row),
+                (members, learners_before, residuals, validations),
+                per_pass,
+            )
+            return members, sum_over_agents(updates, metrics, is_counted)
+
+        def store_residuals(stored, residuals, number):
+            return jax.tree.map(lambda all_, x: all_.at[:, number].set(x), stored, residuals)
+
+        def sharded(function: Callable, arguments: str) -> Callable:
+            mapped = shard_map_over_agents(mesh, function, arguments, P(AGENTS))
+            return lambda *rows: jax.lax.with_sharding_constraint(mapped(*rows), over_agents(mesh))
+
+        self.update = jax.jit(sharded(update, "raa"), donate_argnums=1)
+        self.store_residuals = jax.jit(sharded(store_residuals, "aar"), donate_argnums=0)
+        self.meta_update = jax.jit(
+            lambda *arguments: sharded(meta_update, "raaaaa")(*arguments, is_counted),
+            donate_argnums=1,
+        )
+        self.unstack = jax.jit(_unstack)
+
+
+def _unstack(params: Any) -> list[Any]:
+    num_agents = jax.tree.leaves(params)[0].shape[0]
+    return [jax.tree.map(lambda x, i=i: x[i], params) for i in range(num_agents)]

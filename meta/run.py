@@ -38,10 +38,7 @@ class Observer:
         """Note the metrics of a window of meta-steps."""
 
     def should_stop(self, step: int) -> bool:
-        """Return, after each meta-step, whether a checkpoint is written and the run ends.
-
-        All processes must return the same.
-        """
+        """Return, after each meta-step, the same in all processes, whether the run ends there."""
         return False
 
     def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
@@ -68,8 +65,7 @@ def run(
 
     It continues from the newest good checkpoint. The results do not depend on where a run was
     interrupted, except with environments outside JAX: these start new episodes, and the replays of
-    their agents start empty. Metrics are averaged over windows of `log_interval` meta-steps. The
-    last meta-step has a checkpoint, too.
+    their agents start empty. Metrics are averaged over windows of `log_interval` meta-steps.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.

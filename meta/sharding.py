@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, NamedSharding
@@ -94,21 +93,6 @@ def split_batch(batch: disco.Trajectory) -> disco.Trajectory:
 
     steps = split(1, dataclasses.replace(batch, core_state=None))
     return dataclasses.replace(steps, core_state=split(0, batch.core_state))
-
-
-def pad_with_first(x: np.ndarray, num_copies: int) -> np.ndarray:
-    """Append copies of the first row."""
-    return np.concatenate([x, np.repeat(x[:1], num_copies)])
-
-
-def copy_first_to_padding(tree: TreeT, num_agents: int) -> TreeT:
-    """Replace the rows from `num_agents` on by the first row."""
-
-    def copy(x: Array) -> Array:
-        is_copy = (jnp.arange(x.shape[0]) >= num_agents).reshape(-1, *(1,) * (x.ndim - 1))
-        return jnp.where(is_copy, x[:1], x)
-
-    return jax.tree.map(copy, tree)
 
 
 def all_gather_agents(tree: TreeT) -> TreeT:

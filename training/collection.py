@@ -1,10 +1,8 @@
-"""Collection of experience in JAX environments, on the device, and batches of sequences.
-
-The batch is the second axis of most arrays.
-"""
+"""Acting in JAX environments, on the device, and batches of sequences."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import chex
@@ -121,9 +119,7 @@ def unroll(
     """
     history, first = agent.experience.history, actor
 
-    def step(actor, key):
-        return _step(agent, dynamics, task, acting_state, actor, key, mode)
-
+    step = partial(_step, agent, dynamics, task, acting_state, mode)
     actor, (rows, ended, past) = jax.lax.scan(step, actor, jax.random.split(key, num_steps))
     observation = jax.tree.map(
         lambda x, last: jnp.concatenate([x, last[None]]),
@@ -143,9 +139,9 @@ def _step(
     dynamics: environments.JaxEnvironment,
     task: PyTree,
     acting_state: Any,
+    mode: Mode,
     actor: ActorState,
     key: PRNGKeyArray,
-    mode: Mode,
 ) -> tuple[ActorState, tuple[dict[str, Any], dict[str, Any], Any]]:
     """Act once in each environment; arguments as those of `unroll`.
 
@@ -154,19 +150,14 @@ def _step(
       episode so far; its age and the agent's memory before the step, None without a history.
     """
     history, batch_size = agent.experience.history, actor.episode_return.shape[0]
-    stream = jax.vmap(
-        lambda *args: environments.stream(dynamics, task, *args), in_axes=(0, 0, 0, 0)
-    )
-    results_of = jax.vmap(
-        lambda state: environments.episode_results(dynamics, task, state), in_axes=0
-    )
+    stream = jax.vmap(partial(environments.stream, dynamics, task))
+    results_of = jax.vmap(partial(environments.episode_results, dynamics, task))
     act_key, step_key = jax.random.split(key)
     previous = actor.timestep
     seen = previous._replace(observation=_observation(actor, history))
     memory, action, extras = agent.act(acting_state, actor.memory, seen, act_key, mode)
-    state, timestep = stream(
-        actor.environment, previous, action, jax.random.split(step_key, batch_size)
-    )
+    keys = jax.random.split(step_key, batch_size)
+    state, timestep = stream(actor.environment, previous, action, keys)
     is_new = previous.last()
     total = jnp.where(is_new, 0.0, actor.episode_return) + timestep.reward
     length = jnp.where(is_new, 0.0, actor.episode_length + 1.0)
@@ -196,9 +187,7 @@ def _step(
 def _statistics(batch: Batch, ended: dict[str, Any]) -> EpisodeStatistics:
     """Return sums over the episodes that ended in an unroll.
 
-    Args:
-      batch: the unroll.
-      ended: return, length and results of the episode after each step, leaves `[T, B]`.
+    `ended` has the return, length and results of the episode after each step, leaves `[T, B]`.
     """
 
     def total_over_ended(x):
@@ -219,12 +208,8 @@ def _with_history(
 ) -> tuple[History, ActorState]:
     """Prepend earlier observations to an unroll's, and store the memory before the next burn-in.
 
-    Args:
-      history: past observations that an observation contains.
-      observation: of the unroll, leaves `[T+1, B, ...]`.
-      first: the actor before the unroll.
-      actor: the actor after it.
-      past: ages and memories at the unroll's steps, leaves `[T, B, ...]`.
+    `observation` is of the unroll, leaves `[T+1, B, ...]`, `past` the ages and memories at its
+    steps, `[T, B, ...]`; `first` is the actor before the unroll, `actor` the one after it.
     """
     assert first.before is not None
     ages, memories = past
@@ -271,17 +256,10 @@ def _shifted(actor: ActorState, history: HistorySpec) -> History | None:
 
 
 def map_batch(function: Callable[..., Any], *batches: Any) -> Any:
-    """Map `function(axis, *leaves)` over all leaves; `axis` is a leaf's batch axis.
-
-    Args:
-      function: of the axis and a leaf of each of the batches.
-      batches: `Batch`es, or pytrees of their structure with leaves of any kind.
-    """
-    memories = (batch.memory for batch in batches)
-    memory = jax.tree.map(lambda *leaves: function(0, *leaves), *memories)
+    """Map `function(axis, *leaves)` over the leaves of `Batch`es; `axis` is their batch axis."""
+    memory = jax.tree.map(partial(function, 0), *(batch.memory for batch in batches))
     rest = (dataclasses.replace(batch, memory=None) for batch in batches)
-    mapped = jax.tree.map(lambda *leaves: function(1, *leaves), *rest)
-    return dataclasses.replace(mapped, memory=memory)
+    return dataclasses.replace(jax.tree.map(partial(function, 1), *rest), memory=memory)
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
@@ -299,7 +277,7 @@ def example(
     num_steps: int,
     acting_state: Any = None,
 ) -> Batch:
-    """Return the shapes and dtypes of an unroll of T steps in B environments (`unroll`).
+    """Return the shapes and dtypes of the batch that `unroll` returns, T steps in B environments.
 
     `acting_state` defaults to that of an initial learning state.
     """
@@ -329,13 +307,15 @@ def example(
         discount=array(np.float32, batch_size),
         observation=seen,
     )
-    memory, action, extras = jax.eval_shape(
-        lambda *arguments: _act_once(agent, batch_size, *arguments), acting_state, timestep
-    )
+
+    def act(acting_state, timestep):
+        memory, key = agent.initial_memory(batch_size), jax.random.key(0)
+        return memory, *agent.act(acting_state, memory, timestep, key, Mode.TRAINING)[1:]
+
+    memory, action, extras = jax.eval_shape(act, acting_state, timestep)
+    rows = num_steps + 1
     return Batch(
-        observation=observation(
-            history.rows_before + num_steps + 1, history.burn_in + num_steps + 1
-        ),
+        observation=observation(history.rows_before + rows, history.burn_in + rows),
         action=array(action.dtype, num_steps, *action.shape),
         reward=array(np.float32, num_steps, batch_size),
         discount=array(np.float32, num_steps, batch_size),
@@ -344,10 +324,3 @@ def example(
         extras=jax.tree.map(lambda x: array(x.dtype, num_steps, *x.shape), extras),
         memory=memory if history.is_history else None,
     )
-
-
-def _act_once(agent: Agent, batch_size: int, acting_state: Any, timestep: dm_env.TimeStep) -> Any:
-    memory = agent.initial_memory(batch_size)
-    key = jax.random.key(0)
-    _, action, extras = agent.act(acting_state, memory, timestep, key, Mode.TRAINING)
-    return memory, action, extras

@@ -10,43 +10,33 @@ of a device, and where a device has a single run.
 """
 
 import contextlib
-import logging
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
-import environments
 from agents.protocol import Agent
 from disco_common import stopping
 from disco_common.checkpoints import Checkpoints
-from training.device_program import Program, mesh, over_runs
-from training.passes import runs_per_pass, split_agent, stack_agents
+from training.device_program import Program, over_runs, prepare
 from training.records import EpisodeSums, Records, Run, TrainedRun, all_finite, name_by_kind
 from training.schedule import (
     Report,
     TrainingSettings,
     as_metrics,
-    require_consistent,
     schedules,
 )
 
-_log = logging.getLogger(__name__)
-
 
 def _call_seconds(overhead: float) -> tuple[float, float]:
-    """Return the shortest and the longest time of a call, in seconds.
+    """Return the shortest and the longest time of a call, between two of which a run can stop.
 
-    Between two calls a run can stop and write a checkpoint.
-
-    Args:
-      overhead: seconds of a call that makes no unroll. It copies the state of each run, unless
-        there is one; a large replay takes seconds.
+    `overhead` are the seconds of a call that makes no unroll. It copies the state of each run,
+    unless there is one; a large replay takes seconds.
     """
     return max(1.0, 4 * overhead), max(4.0, 8 * overhead)
 
@@ -77,8 +67,6 @@ def train(
       StoppedBySignal: after a stop signal; a checkpoint was saved.
       ValueError: if the budget is less than one unroll, or agents differ in more than arrays.
     """
-    for run in runs:
-        environments.require_declared_outputs(run.task)
     stopping.set_unsaved(False)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
         together = _Runs(agent, runs, settings, checkpoints)
@@ -97,31 +85,21 @@ class _Runs:
         checkpoints: Checkpoints,
     ):
         started = time.perf_counter()
-        dynamics = runs[0].task.dynamics
-        assert isinstance(dynamics, environments.JaxEnvironment)
-        agents = list(agent) if isinstance(agent, Sequence) else [agent]
+        agents = list(agent) if isinstance(agent, Sequence) else [agent] * len(runs)
+        self._program, self._arrays, self._inputs = prepare(
+            agents, [run.task for run in runs], [run.seed for run in runs], settings
+        )
         experience = agents[0].experience
-        require_consistent(experience)
         self._schedules = schedules(experience, settings.num_steps)
-        if len({id(one) for one in agents}) > 1:
-            (static, own_arrays), self._arrays = stack_agents(agents), ()
-        else:
-            (static, self._arrays), own_arrays = split_agent(agents[0]), ()
-        per_pass = runs_per_pass(settings.runs_at_once, len(runs), mesh().size)
-        kept = experience.replay
-        is_large = kept is not None and kept.capacity > settings.num_steps
-        replay_steps = settings.num_steps if is_large else None
-        self._program = Program(dynamics, static, per_pass, replay_steps)
         self._runs, self._settings, self._checkpoints = runs, settings, checkpoints
         self._steps_per_unroll = experience.steps_per_unroll
         self._intervals = list(settings.intervals(self._steps_per_unroll))
         self._records = [Records(run.folder) for run in runs]
-        self._is_finite = np.ones(len(runs), bool)
-        self._inputs = self._program.place(
-            [run.task for run in runs], [run.seed for run in runs], own_arrays
-        )
+        # The number of stacked runs of each of a checkpoint's entries; 0 for no stack.
+        self._stacked = {"states": len(runs), "totals": len(runs), "seconds": 0}
         self._restore()
-        self._compile()
+        self._advance(0)  # Compiles the program; the second call has its overhead.
+        self._shortest_call, self._longest_call = _call_seconds(self._advance(0))
         self._start_seconds = time.perf_counter() - started
 
     def _restore(self) -> None:
@@ -133,11 +111,12 @@ class _Runs:
             "totals": _placed(self._no_totals),
             "seconds": np.zeros(()),
         }
-        restored = self._checkpoints.restore(like, self._stacked())
+        restored = self._checkpoints.restore(like, self._stacked)
         # The runs may since have been trained beside other runs, or records may be lost.
-        while restored is not None and self._last_recorded(restored[0]) > self._recorded():
-            self._checkpoints.set_aside(restored[0], "its runs' records end before it")
-            restored = self._checkpoints.restore(like, self._stacked())
+        recorded = min(records.last_step() for records in self._records)
+        while restored is not None and self._last_end(restored[0]) > recorded:
+            self._checkpoints.pass_over({restored[0]: "its runs' records end before it"})
+            restored = self._checkpoints.restore(like, self._stacked)
         if restored is None:
             self._unrolls, self._seconds = 0, 0.0
             self._states = self._program.init(self._arrays, self._inputs)
@@ -146,27 +125,13 @@ class _Runs:
             self._unrolls, found = restored
             self._states, self._totals = found["states"], found["totals"]
             self._seconds = float(found["seconds"])
-        for number, records in enumerate(self._records):
+        for records in self._records:
             records.keep(self._unrolls * self._steps_per_unroll)
-            self._is_finite[number] = records.are_finite()
 
-    def _recorded(self) -> int:
-        """Return the last step that the records of all runs contain."""
-        return min(records.last_step() for records in self._records)
-
-    def _last_recorded(self, unrolls: int) -> int:
-        """Return the last step that the records of runs with this many unrolls contain."""
+    def _last_end(self, unrolls: int) -> int:
+        """Return the step of the last interval's end within some unrolls."""
         ends = (last for _, last in self._intervals if last <= unrolls)
         return max(ends, default=0) * self._steps_per_unroll
-
-    def _stacked(self) -> Any:
-        """Return the number of stacked runs of each of a checkpoint's entries; 0 for no stack."""
-        return {"states": len(self._runs), "totals": len(self._runs), "seconds": 0}
-
-    def _compile(self) -> None:
-        """Compile the program by a call that advances by 0 unrolls; time another one."""
-        self._advance(0)
-        self._shortest_call, self._longest_call = _call_seconds(self._advance(0))
 
     def _advance(self, number: int) -> float:
         """Advance by some unrolls; return the seconds that they took."""
@@ -219,48 +184,29 @@ class _Runs:
     def _record(self, first: int, speed: float) -> float | None:
         """Write an interval's records; return the mean return of the episodes that ended in it.
 
-        Args:
-          first: unrolls before the interval.
-          speed: environment steps per second of each run.
+        `first` unrolls were before it; `speed` is in environment steps per second of each run.
         """
         steps, totals = self._unrolls * self._steps_per_unroll, jax.device_get(self._totals)
         made = {name: x.num_made(self._unrolls) for name, x in self._schedules.items()}
         updates = {name: made[name] - x.num_made(first) for name, x in self._schedules.items()}
         every = []
-        for i, (run, records) in enumerate(zip(self._runs, self._records, strict=True)):
-            ended = totals.episodes
+        for i, records in enumerate(self._records):
+            ended, metrics = jax.tree.map(
+                lambda x, i=i: float(x[i]), (totals.episodes, totals.metrics)
+            )
             sums = EpisodeSums(
-                environment_steps=steps,
-                episodes=float(ended.count[i]),
-                return_sum=float(ended.return_sum[i]),
-                length_sum=float(ended.length_sum[i]),
-                result_sums={name: float(x[i]) for name, x in ended.result_sums.items()},
+                steps, ended.count, ended.return_sum, ended.length_sum, ended.result_sums
             )
             every.append(sums)
             records.add_episodes([sums])
-            metrics = name_by_kind(
-                {
-                    kind: {name: float(x[i]) / updates[kind] for name, x in sums.items()}
-                    if updates[kind]
-                    else {}
-                    for kind, sums in totals.metrics.items()
-                }
+            means = {
+                kind: {name: x / updates[kind] for name, x in of_kind.items() if updates[kind]}
+                for kind, of_kind in metrics.items()
+            }
+            speeds = {"environment_steps_per_second": speed}
+            records.add_metrics(
+                steps, sums.as_means() | speeds | name_by_kind(means) | as_metrics(made)
             )
-            is_finite = records.add_metrics(
-                steps,
-                sums.as_means()
-                | {"environment_steps_per_second": speed}
-                | metrics
-                | as_metrics(made),
-            )
-            if self._is_finite[i] and not is_finite:
-                _log.warning(
-                    "%s with seed %d has metrics that are not finite at step %d.",
-                    run.task.name,
-                    run.seed,
-                    steps,
-                )
-            self._is_finite[i] &= is_finite
         episodes = sum(sums.episodes for sums in every)
         return sum(sums.return_sum for sums in every) / episodes if episodes else None
 
@@ -272,16 +218,16 @@ class _Runs:
             "totals": self._totals,
             "seconds": np.float64(self._seconds),
         }
-        self._checkpoints.save(self._unrolls, state, self._stacked())
+        self._checkpoints.save(self._unrolls, state, self._stacked)
 
     def results(self) -> list[TrainedRun]:
         """Return the result of each run."""
-        is_finite = self._is_finite & np.asarray(_all_finite(self._states))[: len(self._runs)]
+        is_finite = np.asarray(_all_finite(self._states))
         learners = jax.device_get(self._states.learner)
         return [
             TrainedRun(
-                episodes=tuple(records.episodes()),
-                is_finite=bool(is_finite[i]),
+                episodes=records.episodes(),
+                is_finite=records.is_finite and bool(is_finite[i]),
                 start_seconds=self._start_seconds / len(self._runs),
                 train_seconds=self._seconds / len(self._runs),
                 learner=jax.tree.map(lambda x, i=i: x[i], learners),

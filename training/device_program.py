@@ -15,14 +15,21 @@ from jaxtyping import Array, Float, Int, PyTree
 
 import environments
 from agents import compilation
-from agents.protocol import Agent, Experience
+from agents.protocol import Agent
 from disco_common import keys, stopping
 from disco_common.keys import Purpose
 from training import iteration
 from training.collection import EpisodeStatistics
 from training.iteration import TrainingState
 from training.memory_budget import require_memory_for_runs
-from training.passes import StaticAgent, advance_agents, map_agents, runs_per_pass, stack_agents
+from training.passes import (
+    StaticAgent,
+    advance_agents,
+    map_agents,
+    runs_per_pass,
+    split_agent,
+    stack_agents,
+)
 from training.schedule import TrainingSettings, require_consistent
 
 _AXIS = "runs"
@@ -75,34 +82,6 @@ class Program:
     per_pass: int
     replay_steps: int | None = None
 
-    def place(
-        self,
-        tasks: Sequence[environments.Environment],
-        seeds: Sequence[int],
-        arrays: Sequence[Array] = (),
-    ) -> RunInputs:
-        """Place runs on all devices, padded to a multiple of the runs of a pass.
-
-        All passes have equal sizes, so that a run's results do not depend on the other runs. The
-        padding repeats the first runs; its results are ignored.
-
-        Args:
-          tasks: of each run, of these dynamics.
-          seeds: of each run.
-          arrays: of each run's own agent, with a leading axis of runs.
-        """
-        (group,) = environments.group(tasks)
-        block = mesh().size * self.per_pass
-        index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
-        codes = np.array([keys.code(task.name) for task in tasks], np.uint32)
-        inputs = RunInputs(
-            params=jax.tree.map(lambda x: x[index], group.params),
-            code=jnp.asarray(codes[index]),
-            seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
-            arrays=tuple(x[index] for x in arrays),
-        )
-        return jax.device_put(inputs, over_runs())
-
     @compilation.jit_compiled_fast(static_argnums=0)
     def init(self, arrays: Sequence[Array], inputs: RunInputs) -> TrainingState:
         """Return the stacked states of the runs before their first unroll."""
@@ -138,18 +117,10 @@ class Program:
         first: int | Int[Array, ""],
         number: int | Int[Array, ""],
     ) -> tuple[TrainingState, Totals]:
-        """Advance every run by some unrolls.
+        """Return the runs' states and sums after `number` unrolls more than the `first` ones.
 
-        Args:
-          arrays: of the agent, unless the runs have their own.
-          inputs: the runs.
-          states: from `init` or the last call; donated.
-          totals: sums over the interval so far.
-          first: number of unrolls so far.
-          number: of unrolls to make. It is traced, so any number uses one compiled program.
-
-        Returns:
-          The runs' states and sums after these unrolls.
+        `arrays` are of the agent, unless the runs have their own; `states`, from `init` or the last
+        call, are donated. Any number of unrolls uses one compiled program.
         """
 
         def shard(replicated, per_run):
@@ -186,13 +157,8 @@ class Program:
 
 def _on_all_devices(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Return a function whose second argument and result are sharded over runs."""
-    return jax.shard_map(
-        function,
-        mesh=mesh(),
-        in_specs=(P(), P(_AXIS)),
-        out_specs=P(_AXIS),
-        check_vma=False,
-    )
+    specs = (P(), P(_AXIS))
+    return jax.shard_map(function, mesh=mesh(), in_specs=specs, out_specs=specs[1], check_vma=False)
 
 
 @functools.cache
@@ -204,6 +170,53 @@ def mesh() -> Mesh:
 def over_runs() -> NamedSharding:
     """Return the sharding of arrays whose leading axis, of runs, is on all devices."""
     return NamedSharding(mesh(), P(_AXIS))
+
+
+def prepare(
+    agents: Sequence[Agent],
+    tasks: Sequence[environments.Environment],
+    seeds: Sequence[int],
+    settings: TrainingSettings,
+) -> tuple[Program, tuple[Array, ...], RunInputs]:
+    """Return the program that trains some runs, the arrays that all agents share, and its inputs.
+
+    The runs are placed on all devices, padded to a multiple of the runs of a pass. All passes have
+    equal sizes, so that a run's results do not depend on the other runs. The padding repeats the
+    first runs; its results are ignored.
+
+    Args:
+      agents: of each run; they differ in arrays only.
+      tasks: of each run, of equal dynamics.
+      seeds: of each run.
+      settings: the length of each run.
+
+    Raises:
+      OutputError: if an environment returns something else than it declares.
+      ValueError: if the agents differ in more than arrays, or ask for what contradicts itself.
+    """
+    for task in tasks:
+        environments.require_declared_outputs(task)
+    experience, dynamics, shared, own = agents[0].experience, tasks[0].dynamics, (), ()
+    assert isinstance(dynamics, environments.JaxEnvironment)
+    require_consistent(experience)
+    if len({id(one) for one in agents}) > 1:
+        static, own = stack_agents(agents)
+    else:
+        static, shared = split_agent(agents[0])
+    per_pass = runs_per_pass(settings.runs_at_once, len(tasks), mesh().size)
+    is_large = experience.replay is not None and experience.replay.capacity > settings.num_steps
+    program = Program(dynamics, static, per_pass, settings.num_steps if is_large else None)
+    (group,) = environments.group(tasks)
+    block = mesh().size * per_pass
+    index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
+    codes = np.array([keys.code(task.name) for task in tasks], np.uint32)
+    inputs = RunInputs(
+        params=jax.tree.map(lambda x: x[index], group.params),
+        code=jnp.asarray(codes[index]),
+        seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
+        arrays=tuple(x[index] for x in own),
+    )
+    return program, shared, jax.device_put(inputs, over_runs())
 
 
 _UNROLLS_PER_CALL = 50
@@ -218,63 +231,41 @@ def mean_returns(
 ) -> Float[np.ndarray, "agents tasks"]:
     """Train each agent on each task; return the mean returns of the episodes that are scored.
 
-    Runs on one task have the same random numbers, so that differences are the agents'.
-
-    The agents are equal but for their arrays, and the tasks have equal dynamics. `report` is called
-    every few seconds with the environment steps of all runs so far.
+    Runs on one task have the same random numbers, so that differences are the agents'. `report` is
+    called every few seconds with the environment steps of all runs so far.
 
     Returns:
       Mean returns; NaN where no scored episode ended.
 
     Raises:
-      OutputError: if an environment returns something else than it declares.
+      OutputError, ValueError: as `prepare`, and if the runs do not fit in memory.
       StoppedBySignal: after a stop signal; nothing is kept.
-      ValueError: if the agents differ in more than arrays, or the runs do not fit in memory.
     """
-    agent, dynamics, number = agents[0], tasks[0].dynamics, len(agents) * len(tasks)
-    assert isinstance(dynamics, environments.JaxEnvironment)
-    require_consistent(agent.experience)
-    for task in tasks:
-        environments.require_declared_outputs(task)
+    number, per_unroll = len(agents) * len(tasks), agents[0].experience.steps_per_unroll
+    of_runs = [agent for agent in agents for _ in tasks]
     require_memory_for_runs(
-        f"{number} agents", agent, dynamics, number, settings.num_steps, settings.runs_at_once
+        f"{number} agents",
+        agents[0],
+        tasks[0].dynamics,
+        number,
+        settings.num_steps,
+        settings.runs_at_once,
     )
-    static, stacked = stack_agents(agents)
-    per_pass = runs_per_pass(settings.runs_at_once, number, mesh().size)
-    program = Program(dynamics, static, per_pass, settings.num_steps)
-    inputs = program.place(
-        [*tasks] * len(agents),
-        [seed] * number,
-        tuple(jnp.repeat(x, len(tasks), axis=0) for x in stacked),
-    )
-    episodes: Any = _episodes(program, inputs, agent.experience, number, settings, report)
-    with np.errstate(invalid="ignore"):
-        returns = (episodes.return_sum / episodes.count)[:number]
-    return returns.reshape(len(agents), len(tasks))
-
-
-def _episodes(
-    program: Program,
-    inputs: RunInputs,
-    experience: Experience,
-    num_runs: int,
-    settings: TrainingSettings,
-    report: Callable[[int], None],
-) -> EpisodeStatistics:
-    """Return sums over the episodes of each run that are scored."""
-    per_unroll = experience.steps_per_unroll
-    last = settings.num_unrolls(per_unroll)
+    program, shared, inputs = prepare(of_runs, [*tasks] * len(agents), [seed] * number, settings)
     scored_from = settings.scored_from // per_unroll
-    states = program.init((), inputs)
-    totals = no_totals = program.no_totals((), inputs, states)
-    for begin, end in ((0, scored_from), (scored_from, last)):
+    states = program.init(shared, inputs)
+    totals = no_totals = program.no_totals(shared, inputs, states)
+    for begin, end in ((0, scored_from), (scored_from, settings.num_unrolls(per_unroll))):
         totals = no_totals
         for first in range(begin, end, _UNROLLS_PER_CALL):
             unrolls = min(_UNROLLS_PER_CALL, end - first)
             states, totals = program.advance(
-                (), inputs, states, totals, jnp.int32(first), jnp.int32(unrolls)
+                shared, inputs, states, totals, jnp.int32(first), jnp.int32(unrolls)
             )
             jax.block_until_ready(totals)
-            report((first + unrolls) * per_unroll * num_runs)
+            report((first + unrolls) * per_unroll * number)
             stopping.raise_if_requested()
-    return jax.device_get(totals.episodes)
+    episodes: Any = jax.device_get(totals.episodes)
+    with np.errstate(invalid="ignore"):
+        returns = (episodes.return_sum / episodes.count)[:number]
+    return returns.reshape(len(agents), len(tasks))

@@ -9,10 +9,10 @@ is empty at first, unless checkpoints contain it (`ReplaySpec.in_checkpoints`).
 """
 
 import contextlib
-import dataclasses
 import functools
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,9 +24,9 @@ from agents.protocol import Agent, Batch, Experience, Update, UpdateSpec
 from disco_common import keys, stopping
 from disco_common.checkpoints import Checkpoints
 from disco_common.keys import Purpose
-from training.device_clock import DeviceClock
+from training import replay
 from training.host_collection import Collected
-from training.host_pipeline import HostPipeline, replay_shapes
+from training.host_pipeline import DeviceClock, HostPipeline
 from training.passes import StaticAgent, initial_state, split_agent
 from training.records import EpisodeSums, Records, Run, TrainedRun, all_finite, name_by_kind
 from training.replay import Replay
@@ -44,17 +44,9 @@ _POLL_SECONDS = 0.1
 
 
 def train(
-    agent: Agent,
-    run: Run,
-    settings: TrainingSettings,
-    report: Report = lambda *_: None,
+    agent: Agent, run: Run, settings: TrainingSettings, report: Report = lambda *_: None
 ) -> TrainedRun:
-    """Train an agent in one run, or continue its training.
-
-    `report` is called after each interval.
-
-    Returns:
-      The result of the run.
+    """Train an agent in one run, or continue its training; call `report` after each interval.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written, or none can be read.
@@ -65,22 +57,19 @@ def train(
     """
     environments.require_declared_outputs(run.task)
     stopping.set_unsaved(False)
-    with contextlib.ExitStack() as stack:
-        checkpoints = Checkpoints(run.folder / "checkpoints", keep=2)
-        stack.enter_context(contextlib.closing(checkpoints))
-        training = _Training(agent, run, settings, checkpoints)
-        stack.callback(training.close)
+    with (
+        contextlib.closing(Checkpoints(run.folder / "checkpoints", keep=2)) as checkpoints,
+        contextlib.closing(_Training(agent, run, settings, checkpoints)) as training,
+    ):
         training.train(report)
         return training.result()
 
 
 @functools.lru_cache(maxsize=64)
 def _compiled(static: StaticAgent, donates: bool) -> tuple[Any, Any]:
-    """Return the compiled functions of agents that differ in their arrays only.
+    """Return compiled `init` and `update`, which donates its state if asked to.
 
-    The first is from arrays and a key to a learning state; the second from arrays, a learning
-    state, a batch, a key and the name of the kind of update to the result of `Agent.update`. An
-    update donates its state if `donates`.
+    Agents that differ in their arrays only share them.
     """
 
     def init(arrays: Any, key: Any) -> Any:
@@ -93,77 +82,42 @@ def _compiled(static: StaticAgent, donates: bool) -> tuple[Any, Any]:
     return jax.jit(init), jax.jit(update, static_argnums=4, donate_argnums=donated)
 
 
-@dataclasses.dataclass
-class _Progress:
-    """A run's progress, kept in checkpoints.
-
-    Attributes:
-      is_finite: whether all metrics so far are finite.
-      seconds: of training, without compilation.
-      restarts: simulator processes that died and were replaced.
-      updates: number of updates by kind.
-    """
-
-    is_finite: bool = True
-    seconds: float = 0.0
-    restarts: int = 0
-    updates: dict[str, int] = dataclasses.field(default_factory=dict)
-
-    def as_arrays(self) -> dict[str, Any]:
-        """Return the progress as arrays for a checkpoint."""
-        return jax.tree.map(np.asarray, dataclasses.asdict(self))
-
-    @classmethod
-    def of_arrays(cls, arrays: dict[str, Any]) -> "_Progress":
-        """Return the progress of a checkpoint's arrays."""
-        return cls(**jax.tree.map(lambda x: np.asarray(x).item(), arrays))
-
-
 class _Training:
-    """A run in training."""
+    """A run in training.
+
+    Checkpoints have its learning state and its progress: seconds of training without compilation,
+    simulator processes that died and were replaced, and the number of updates by kind.
+    """
 
     def __init__(
         self, agent: Agent, run: Run, settings: TrainingSettings, checkpoints: Checkpoints
     ):
-        assert isinstance(run.task.dynamics, environments.HostEnvironment)
+        dynamics, self._experience = run.task.dynamics, agent.experience
+        assert isinstance(dynamics, environments.HostEnvironment)
+        require_consistent(agent.experience)
         self._agent, self._run, self._settings = agent, run, settings
         self._checkpoints = checkpoints
-        self._experience = agent.experience
-        require_consistent(agent.experience)
         self._schedules = schedules(agent.experience, settings.num_steps)
         static, self._arrays = split_agent(agent)
         # An agent that acts one behind reads the previous state while the update is computed.
-        self._compiled_init, self._compiled_update = _compiled(
-            static, donates=not agent.experience.acts_one_behind
+        init, self._compiled_update = _compiled(
+            static, donates=not self._experience.acts_one_behind
         )
-        self._records = Records(run.folder)
-        self._clock = DeviceClock()
+        self._state = init(self._arrays, self._key(Purpose.INITIALIZE, 0))
+        self._unrolls, self._seconds, self._restarts = 0, 0.0, 0
+        self._updates = dict.fromkeys(self._schedules, 0)
         # The kinds of update that were made at least once, and the seconds of the first of each.
         self._was_compiled, self._compile_seconds = set[str](), 0.0
-        with contextlib.ExitStack() as started:
-            started.callback(self._clock.close)
-            self._state, self._unrolls, self._progress, replay = self._initial_or_restored()
-            self._pipeline = self._start(replay)
-            started.pop_all()
-        self._records.keep(self._unrolls * self._experience.steps_per_unroll)
-
-    def _start(self, replay: Replay | None) -> HostPipeline:
-        """Start the environments, and restore a checkpoint's replay if there is one."""
-        run, dynamics = self._run, self._run.task.dynamics
-        assert isinstance(dynamics, environments.HostEnvironment)
+        self._records = Records(run.folder)
+        replay = self._restore(dynamics)
         # The seed differs from that before an interruption and from those of other runs.
         seed = environments.seed_of(run.task.name, run.seed, self._unrolls)
-        pipeline = HostPipeline(
-            self._agent,
-            dynamics,
-            run.task.params,
-            seed,
-            acting_device(),
-            num_steps=self._settings.num_steps,
+        self._pipeline = HostPipeline(
+            agent, dynamics, run.task.params, seed, acting_device(), num_steps=settings.num_steps
         )
+        self._clock = DeviceClock()
         if replay is not None:
-            pipeline.resume(replay)
-        return pipeline
+            self._pipeline.resume(replay)
 
     def close(self) -> None:
         """End the environments."""
@@ -173,40 +127,55 @@ class _Training:
     def _key(self, purpose: Purpose, *address: int) -> PRNGKeyArray:
         return keys.key(self._run.seed, purpose, keys.code(self._run.task.name), *address)
 
-    def _initial_or_restored(self) -> tuple[Any, int, _Progress, Replay | None]:
-        """Return the learning state, the number of unrolls, the progress, and the replay."""
-        initial = self._compiled_init(self._arrays, self._key(Purpose.INITIALIZE, 0))
-        progress = _Progress(updates=dict.fromkeys(self._schedules, 0))
-        kept, dynamics = self._experience.replay, self._run.task.dynamics
-        assert isinstance(dynamics, environments.HostEnvironment)
+    def _saved(self, replay: Callable[[], Replay]) -> dict[str, Any]:
+        """Return what a checkpoint contains, with the replay if it is part of it."""
+        progress = {
+            "is_finite": self._records.is_finite,
+            "seconds": self._seconds,
+            "restarts": self._restarts,
+            "updates": self._updates,
+        }
+        state = {"learner": self._state, "past": jax.tree.map(np.asarray, progress)}
+        spec = self._experience.replay
+        return state | ({"replay": replay()} if spec is not None and spec.in_checkpoints else {})
 
-        def like(unrolls: int) -> dict[str, Any]:
-            state = {"learner": initial, "past": progress.as_arrays()}
-            if kept is not None and kept.in_checkpoints:
-                num_steps = self._settings.num_steps
-                state["replay"] = replay_shapes(self._agent, dynamics, num_steps, unrolls)
-            return state
+    def _restore(self, dynamics: environments.HostEnvironment) -> Replay | None:
+        """Restore the newest checkpoint, if there is one; return the replay that it contains."""
+        num_steps, spec = self._settings.num_steps, self._experience.replay
 
-        restored = self._checkpoints.restore(like)
+        def filled(unrolls: int) -> Replay:
+            whole: Any = replay.of_agent(self._agent, dynamics, num_steps)
+            return replay.filled(replay.layout(self._experience, num_steps), whole, unrolls)
+
+        restored = self._checkpoints.restore(
+            lambda unrolls: self._saved(lambda: jax.eval_shape(lambda: filled(unrolls)))
+        )
         if restored is None:
-            return initial, 0, progress, None
-        unrolls, found = restored
-        lost = "its environments start new episodes, as they are not saved"
-        if kept is not None and not kept.in_checkpoints:
-            lost = (
-                "its environments start new episodes and its replay fills anew, as neither is saved"
-            )
-        steps = unrolls * self._experience.steps_per_unroll
-        _log.warning("%s continues at step %d; %s.", self._run.folder, steps, lost)
-        progress = _Progress.of_arrays(found["past"])
-        return jax.device_put(found["learner"]), unrolls, progress, found.get("replay")
+            self._records.keep(0)
+            return None
+        self._unrolls, found = restored
+        steps = self._unrolls * self._experience.steps_per_unroll
+        lost = "as they are not saved"
+        if spec is not None and not spec.in_checkpoints:
+            lost = "and its replay fills anew, as neither is saved"
+        _log.warning(
+            "%s continues at step %d; its environments start new episodes, %s.",
+            self._run.folder,
+            steps,
+            lost,
+        )
+        past = jax.tree.map(lambda x: x.item(), found["past"])
+        self._seconds, self._restarts = past["seconds"], past["restarts"]
+        self._state, self._updates = jax.device_put(found["learner"]), past["updates"]
+        self._records.keep(steps)
+        self._records.is_finite &= past["is_finite"]
+        return found.get("replay")
 
     def train(self, report: Report) -> None:
         """Make the remaining unrolls."""
-        progress, first = self._progress, self._unrolls
-        saved = first
+        first = saved = self._unrolls
         started = saved_at = time.monotonic()
-        seconds_before, restarts_before = progress.seconds, progress.restarts
+        seconds_before, restarts_before = self._seconds, self._restarts
         intervals = self._settings.intervals(self._experience.steps_per_unroll)
         ends = {last for _, last in intervals}
         num_unrolls = max(ends)
@@ -232,8 +201,8 @@ class _Training:
             if self._unrolls == first + 1:  # Acting was compiled, and maybe updates.
                 started, self._compile_seconds = time.monotonic(), 0.0
             trained = time.monotonic() - started - self._compile_seconds
-            progress.seconds = seconds_before + trained
-            progress.restarts = restarts_before + self._pipeline.restarts
+            self._seconds = seconds_before + trained
+            self._restarts = restarts_before + self._pipeline.restarts
             if self._unrolls in ends:
                 self._record(window, report)
                 window = _Window(self._pipeline)
@@ -249,11 +218,11 @@ class _Training:
     def result(self) -> TrainedRun:
         """Return the result of the run."""
         return TrainedRun(
-            episodes=tuple(self._records.episodes()),
-            is_finite=self._progress.is_finite and bool(_finite(self._state)),
+            episodes=self._records.episodes(),
+            is_finite=self._records.is_finite and bool(_finite(self._state)),
             start_seconds=0.0,
-            train_seconds=self._progress.seconds,
-            restarts=self._progress.restarts,
+            train_seconds=self._seconds,
+            restarts=self._restarts,
             learner=jax.device_get(self._state),
         )
 
@@ -261,11 +230,7 @@ class _Training:
         self._pipeline.request(self._agent.acting_state(self._state), self._unrolls)
 
     def _learn(self, unroll: Batch) -> list[tuple[str, Any]]:
-        """Make the updates that are due after an unroll.
-
-        Returns:
-          The kind and the metrics of each update. The metrics may still be in computation.
-        """
+        """Make the updates that are due after an unroll; return each one's kind and metrics."""
         made = []
         for kind, update in enumerate(self._experience.updates):
             number = self._schedules[update.name].num_due(self._unrolls - 1)
@@ -278,41 +243,36 @@ class _Training:
     def _update(self, update: UpdateSpec, unroll: Batch, address: tuple[int, int]) -> Any:
         """Make one update; return its metrics."""
         began = time.monotonic()
-        drawn = self._pipeline.draw(update, unroll, self._unrolls, *address)
+        batch, sequences = self._pipeline.draw(update, unroll, self._unrolls, *address)
         key = self._key(Purpose.TRAIN, self._unrolls, *address)
         updated: Update = self._clock.follow(
             lambda: self._compiled_update(
-                self._arrays, self._state, jax.device_put(drawn.batch), key, update.name
+                self._arrays, self._state, jax.device_put(batch), key, update.name
             ),
             watched=lambda results: results.metrics,
         )
         self._state = updated.state
-        self._progress.updates[update.name] += 1
+        self._updates[update.name] += 1
         if update.name not in self._was_compiled:
             jax.block_until_ready(self._state)
             self._was_compiled.add(update.name)
             self._compile_seconds += time.monotonic() - began
         if updated.refreshed is not None:  # Written one update late.
-            self._pipeline.write_back(update, drawn, updated.refreshed)
+            assert sequences is not None
+            self._pipeline.write_back(update, sequences, updated.refreshed)
         return updated.metrics
 
     def _record(self, window: "_Window", report: Report) -> None:
         steps = self._unrolls * self._experience.steps_per_unroll
-        line = window.summary(self._experience) | as_metrics(self._progress.updates)
+        line = window.summary(self._experience) | as_metrics(self._updates)
         line["learner_idle_fraction"] = self._clock.idle_fraction()
-        is_finite = self._records.add_metrics(steps, line)
-        if self._progress.is_finite and not is_finite:
-            _log.warning("%s has metrics that are not finite at step %d.", self._run.folder, steps)
-        self._progress.is_finite &= is_finite
+        self._records.add_metrics(steps, line)
         report(steps, line["environment_steps_per_second"], line["episode_return"])
 
     def _stop(self, saved: int) -> None:
         """End the run with a checkpoint; `saved` is the number of unrolls that the newest one has.
 
         An unroll in collection is lost: a restored run starts new episodes anyway.
-
-        Raises:
-          StoppedBySignal: after a stop signal.
         """
         if self._unrolls > saved:
             self._save()
@@ -322,10 +282,7 @@ class _Training:
 
     def _save(self) -> None:
         self._records.sync()
-        state = {"learner": self._state, "past": self._progress.as_arrays()}
-        if self._experience.replay is not None and self._experience.replay.in_checkpoints:
-            state["replay"] = self._pipeline.filled_replay()
-        self._checkpoints.save(self._unrolls, state)
+        self._checkpoints.save(self._unrolls, self._saved(self._pipeline.filled_replay))
 
 
 class _Window:

@@ -1,9 +1,10 @@
-"""Collection of experience in host environments.
+"""Acting in host environments.
 
 An actor's environments are split into halves, each stepped by its own thread. While one half's
 simulators step, the agent computes the other half's actions (Sebulba; Hessel et al. 2021, "Podracer
-architectures for scalable reinforcement learning"). The experience depends on seeds and parameters
-only, not on the threads' timing.
+architectures for scalable reinforcement learning"). What is collected depends on seeds and
+parameters only, not on the threads' timing. A `SimulatorError` says that a simulator failed, or
+died and could not be replaced.
 """
 
 import dataclasses
@@ -94,7 +95,7 @@ class HostActor:
         `workers` threads or processes step each half; by default half of the processors.
 
         Raises:
-          SimulatorError: if a simulator cannot be started.
+          SimulatorError: if one cannot be started.
         """
         sizes = [len(x) for x in np.array_split(np.arange(batch_size), min(NUM_HALVES, batch_size))]
         workers = workers or -(-environments.available_processors() // len(sizes))
@@ -106,12 +107,11 @@ class HostActor:
         self._going: list[Future[tuple[PyTree[np.ndarray], list[Episode], Timing]]] = []
         starting = [
             self._threads.submit(
-                _Half,
-                dynamics.start,
-                agent,
-                act,
-                mode is Mode.TRAINING,
-                (task, size, (seed + 7919 * number) % 2**31, workers),
+                lambda size, seed: _Half(
+                    dynamics.start(task, size, seed, workers), agent, act, mode
+                ),
+                size,
+                (seed + 7919 * number) % 2**31,
             )
             for number, size in enumerate(sizes)
         ]
@@ -127,11 +127,7 @@ class HostActor:
         return sum(half.simulators.restarts for half in self._halves)
 
     def collect(self, acting_state: Any, key: PRNGKeyArray, num_steps: int) -> Collected:
-        """Act with an acting state for `num_steps` in each environment.
-
-        Raises:
-          SimulatorError: if a simulator failed, or died and could not be replaced.
-        """
+        """Act with an acting state for `num_steps` in each environment."""
         assert num_steps >= self._history.burn_in
         size = sum(half.batch_size for half in self._halves)
         if num_steps not in self._shapes:
@@ -181,18 +177,17 @@ class _Half:
       is_closed: whether an unroll in collection is to end.
     """
 
-    def __init__(self, start, agent: Agent, act: Act, is_training: bool, arguments):
+    def __init__(self, simulators: environments.Simulators, agent: Agent, act: Act, mode: Mode):
         self._history: HistorySpec = agent.experience.history
         self._act, self.is_closed = act, False
-        self.simulators: environments.Simulators = start(*arguments)
-        batch_size = self.batch_size = self.simulators.batch_size
-        self._timestep = self.simulators.reset()
+        self.simulators, batch_size = simulators, simulators.batch_size
+        self.batch_size, self._timestep = batch_size, simulators.reset()
         observation = self._timestep.observation
         self._tracker = EpisodeTracker(batch_size)
         # Lives after the last step, where their loss ends an episode.
         self._lives: np.ndarray | None = None
-        ends = is_training and agent.experience.ends_at_life_loss
-        if ends and "lives" in self.simulators.results:
+        ends = mode is Mode.TRAINING and agent.experience.ends_at_life_loss
+        if ends and "lives" in simulators.results:
             self._lives = np.zeros(batch_size, np.float32)
         self._memory = agent.initial_memory(batch_size)
         self._memory_before = jax.device_get(self._memory)
@@ -212,7 +207,8 @@ class _Half:
         Returns:
           The agent's memory before the unroll's burn-in, the episodes that ended, and times.
         """
-        history, num_steps, before = self._history, len(rows.action), self._history.rows_before
+        simulators, history, before = self.simulators, self._history, self._history.rows_before
+        num_steps = len(rows.action)
         frames, ages = rows.observation, np.empty((0, 0), np.int32)
         if history.is_history:
             frames, ages = rows.observation.frames, rows.observation.age
@@ -233,13 +229,12 @@ class _Half:
             in_policy += time.perf_counter() - now
             jax.tree.map(lambda kept, x, i=t: _put(kept, i, x), rows.extras, extras)
             now = time.perf_counter()
-            timestep = self.simulators.step(action)
+            timestep = simulators.step(action)
             in_engine += time.perf_counter() - now
             rows.action[t], rows.mask[t] = action, ~self._tracker.ended
             rows.reward[t], rows.discount[t] = timestep.reward, timestep.discount
             row = t + before + 1
             jax.tree.map(lambda kept, x, i=row: _put(kept, i, x), frames, timestep.observation)
-            simulators = self.simulators
             episodes += self._tracker.follow(timestep, simulators.results, simulators.restarts)
             rows.last[t] = self._tracker.ended
             self._timestep = timestep
@@ -260,8 +255,8 @@ class _Half:
 
         With the last life the game ends by itself, in some games a few frames later.
         """
-        before, now = self._lives, self.simulators.results["lives"]
-        lost = (now < before) & (now > 0) & ~self._tracker.ended
+        now = self.simulators.results["lives"]
+        lost = (now < self._lives) & (now > 0) & ~self._tracker.ended
         rows.last[t] |= lost
         rows.discount[t] = np.where(lost, 0.0, rows.discount[t])
         first = np.where(lost, dm_env.StepType.FIRST, self._timestep.step_type)

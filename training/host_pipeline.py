@@ -1,8 +1,7 @@
-"""Experience from host environments, collected while the device learns.
+"""Unrolls and batches from host environments, collected while the device learns.
 
-`request` starts to collect an unroll in a thread; `take` waits for the unroll and stores it in the
-replay; `draw` returns the batch of an update. If the trainer calls `request` before it makes
-updates, collection and learning overlap. The agent then acts with its state before these updates.
+If the trainer calls `HostPipeline.request` before it makes updates, collection and learning
+overlap. The agent then acts with its state before these updates.
 
 What updates compute for the replay is written into it one update late. So the next update's batch
 is drawn, and the update dispatched, while the device still computes the previous one.
@@ -11,32 +10,20 @@ is drawn, and the update dispatched, while the device still computes the previou
 import contextlib
 import operator
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import environments
 from agents.protocol import Agent, Batch, Extras, UpdateSpec
 from disco_common import keys
 from disco_common.keys import Purpose
-from training import collection, replay, replay_sampling
+from training import replay, replay_sampling
 from training.host_collection import Collected, HostActor
 from training.replay import Replay, Sequences
-
-
-class Drawn(NamedTuple):
-    """The batch of an update.
-
-    Attributes:
-      batch: to learn from; NumPy.
-      sequences: the replay positions of its replayed sequences; None without any.
-    """
-
-    batch: Batch
-    sequences: Sequences | None
 
 
 class HostPipeline:
@@ -61,20 +48,15 @@ class HostPipeline:
 
         `device` is for acting; None for that of the agent's state. `workers` are as `HostActor`'s.
         The environment steps of a run bound the replay's; `num_steps` is None for no bound.
-
-        Raises:
-          SimulatorError: if an environment cannot be started.
         """
         self._experience, self._seed, self._device = agent.experience, seed, device
-        self._replay, self.replay_seconds = None, 0.0
+        self._replay, self.replay_seconds = replay.of_agent(agent, dynamics, num_steps, np), 0.0
         # The last update, the positions of its sequences, and their new extras, which may still be
         # in computation; not yet in the replay.
         self._refreshed: tuple[UpdateSpec, Sequences, Extras] | None = None
-        if self._experience.replay is not None:
-            self._replay = _init_replay(agent, dynamics, num_steps, np)
         number = self._experience.num_environments
         self._actor = HostActor(agent, dynamics, task, number, seed, workers)
-        self._thread = ThreadPoolExecutor(1, "experience")
+        self._thread = ThreadPoolExecutor(1, "unrolls")
         self._going: Future[Collected] | None = None
         # The last acting state's leaves as given, and the state on the acting device.
         self._placed: tuple[list[Any], Any] | None = None
@@ -98,10 +80,7 @@ class HostPipeline:
         self._going = self._thread.submit(self._collect, acting_state, unroll)
 
     def wait(self, seconds: float) -> bool:
-        """Wait at most so long for the requested unroll; return whether `take` has to wait no more.
-
-        The last update's extras are written into the replay before, while it is in collection.
-        """
+        """Flush, and wait at most so long for the unroll; return whether `take` waits no more."""
         assert self._going is not None, "nothing was requested"
         self.flush()
         return bool(wait([self._going], seconds).done)
@@ -111,9 +90,6 @@ class HostPipeline:
 
         The last update's extras are written into the replay before, as the unroll may overwrite
         their rows.
-
-        Raises:
-          SimulatorError: if a simulator failed, or died and could not be replaced.
         """
         assert self._going is not None, "nothing was requested"
         going, self._going = self._going, None
@@ -132,14 +108,16 @@ class HostPipeline:
         there = replay.num_sequences(self._experience, self._replay, update)
         return bool(there >= max(1, update.min_sequences))
 
-    def draw(self, update: UpdateSpec, unroll: Batch, *address: int) -> Drawn:
-        """Return the batch of an update.
+    def draw(
+        self, update: UpdateSpec, unroll: Batch, *address: int
+    ) -> tuple[Batch, Sequences | None]:
+        """Return the batch of an update, NumPy, and the positions of its replayed sequences.
 
         `unroll` is the one taken last. `address`, non-negative integers, identifies the update, for
         its randomness.
         """
         if not update.num_replayed:
-            return Drawn(unroll, None)
+            return unroll, None
         assert self._replay is not None
         with self._timed():
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
@@ -151,19 +129,17 @@ class HostPipeline:
                 uniform=random.random,
                 integers=lambda below, number: random.integers(below, size=number),
             )
-        return Drawn(batch, sequences)
+        return batch, sequences
 
-    def write_back(self, update: UpdateSpec, drawn: Drawn, refreshed: Extras) -> None:
-        """Replace extras of a batch (`agents.protocol.Update.refreshed`), one call late.
+    def write_back(self, update: UpdateSpec, sequences: Sequences, refreshed: Extras) -> None:
+        """Replace extras of drawn sequences (`agents.protocol.Update.refreshed`), one call late.
 
-        This call writes the extras of the call before into the replay. The update that computes
-        `refreshed` may still be in computation.
+        It writes those of the call before; `refreshed` may still be in computation.
         """
-        assert drawn.sequences is not None
         for array in jax.tree.leaves(refreshed):
             array.copy_to_host_async()
         self.flush()
-        self._refreshed = update, drawn.sequences, refreshed
+        self._refreshed = update, sequences, refreshed
 
     def flush(self) -> None:
         """Write the extras of the last `write_back` into the replay, after they are computed."""
@@ -178,10 +154,7 @@ class HostPipeline:
             )
 
     def filled_replay(self) -> Replay:
-        """Return the filled part of the replay, for a checkpoint.
-
-        It has all extras that were written back. The next unroll changes its arrays in place.
-        """
+        """Return the filled part of the replay, whose arrays the next unroll changes in place."""
         assert self._replay is not None
         self.flush()
         layout = replay.layout_of(self._experience, self._replay)
@@ -220,21 +193,42 @@ class HostPipeline:
         self.replay_seconds += time.perf_counter() - began
 
 
-def replay_shapes(
-    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int, num_unrolls: int
-) -> Replay:
-    """Return the shapes and dtypes of the part of a run's replay that some unrolls have filled."""
-    layout = replay.layout(agent.experience, num_steps)
-    return jax.eval_shape(
-        lambda: replay.filled(layout, _init_replay(agent, dynamics, num_steps, jnp), num_unrolls)
-    )
+class DeviceClock:
+    """Measures the fraction of time in which the device is idle, without blocking the dispatch."""
+
+    def __init__(self):
+        self._watch = ThreadPoolExecutor(1, "device-clock")
+        self._began = time.monotonic()
+        self._followed: list[tuple[float, Future[float]]] = []
+
+    def follow(self, dispatch: Callable[[], Any], watched: Callable[[Any], Any]) -> Any:
+        """Dispatch a computation, and record when it begins and ends.
+
+        `watched` returns some of the results of `dispatch`, for which a thread waits; they must not
+        be donated to another computation.
+        """
+        began = time.monotonic()
+        results = dispatch()
+        self._followed.append((began, self._watch.submit(_when_done, watched(results))))
+        return results
+
+    def idle_fraction(self) -> float:
+        """Wait for what is followed; return the idle fraction of the time since the last call."""
+        idle, free_from = 0.0, self._began
+        for began, done in sorted(self._followed, key=lambda pair: pair[0]):
+            idle += max(0.0, began - free_from)
+            free_from = max(free_from, done.result())
+        now = time.monotonic()
+        idle += max(0.0, now - free_from)
+        fraction = idle / max(now - self._began, 1e-9)
+        self._began, self._followed = now, []
+        return fraction
+
+    def close(self) -> None:
+        """End the thread."""
+        self._watch.shutdown()
 
 
-def _init_replay(
-    agent: Agent, dynamics: environments.HostEnvironment, num_steps: int | None, library: Any
-) -> Replay:
-    experience = agent.experience
-    example = collection.example(
-        agent, dynamics, experience.num_environments, experience.unroll_length
-    )
-    return replay.init(replay.layout(experience, num_steps), example, library)
+def _when_done(computed: Any) -> float:
+    jax.block_until_ready(computed)
+    return time.monotonic()

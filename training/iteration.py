@@ -40,22 +40,14 @@ def init(
     key: PRNGKeyArray,
     num_steps: int | None = None,
 ) -> TrainingState:
-    """Return the state of a run before its first unroll.
-
-    The environment steps of a run bound the replay's; `num_steps` is None for no bound.
-    """
+    """Return the state of a run before its first unroll; `num_steps` is as of `replay.layout`."""
     learner_key, actor_key = _split(agent, key)
-    learner = initial_state(agent, learner_key)
-    experience = agent.experience
-    actor = collection.start(agent, dynamics, task, actor_key, experience.num_environments)
-    kept = None
-    if experience.replay is not None:
-        shapes = jax.eval_shape(
-            lambda: _unroll(agent, dynamics, task, learner, actor, actor_key)[1]
-        )
-        kept = replay.init(replay.layout(experience, num_steps), shapes)
-    updates = jnp.zeros((), jnp.int32)
-    return TrainingState(learner=learner, actor=actor, replay=kept, updates=updates)
+    return TrainingState(
+        learner=initial_state(agent, learner_key),
+        actor=collection.start(agent, dynamics, task, actor_key, agent.experience.num_environments),
+        replay=replay.of_agent(agent, dynamics, num_steps),
+        updates=jnp.zeros((), jnp.int32),
+    )
 
 
 def advance(
@@ -99,16 +91,13 @@ def _updates(
 ) -> tuple[TrainingState, Metrics]:
     """Make a number of updates of one kind; return the state and the sums of their metrics."""
 
-    def one(i, state):
-        first, second = jax.random.split(jax.random.fold_in(key, i))
-        return _update(agent, update, state, unroll, (first, second))
-
     def add(i, carry):
         state, sums = carry
-        state, metrics = one(i, state)
+        first, second = jax.random.split(jax.random.fold_in(key, i))
+        state, metrics = _update(agent, update, state, unroll, (first, second))
         return state, jax.tree.map(jnp.add, sums, metrics)
 
-    _, shapes = jax.eval_shape(one, 0, state)
+    _, shapes = jax.eval_shape(lambda: _update(agent, update, state, unroll, (key, key)))
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     return jax.lax.fori_loop(0, number, add, (state, zeros))
 
@@ -169,7 +158,15 @@ def collect(
       The state after it, the unroll, and sums over the episodes that ended.
     """
     assert state.actor is not None
-    actor, batch, statistics = _unroll(agent, dynamics, task, state.learner, state.actor, key)
+    actor, batch, statistics = collection.unroll(
+        agent,
+        dynamics,
+        task,
+        agent.acting_state(state.learner),
+        state.actor,
+        key,
+        agent.experience.unroll_length,
+    )
     kept = state.replay
     if kept is not None:
         kept = replay.insert(agent.experience, kept, batch)
@@ -196,18 +193,6 @@ def draw(
         unroll,
         uniform=lambda number: jax.random.uniform(key, (number,)),
         integers=lambda below, number: jax.random.randint(key, (number,), 0, below),
-    )
-
-
-def _unroll(agent, dynamics, task, learner, actor, key):
-    return collection.unroll(
-        agent,
-        dynamics,
-        task,
-        agent.acting_state(learner),
-        actor,
-        key,
-        agent.experience.unroll_length,
     )
 
 

@@ -10,7 +10,7 @@ import psutil
 
 import environments
 from agents.protocol import Agent
-from training import collection, replay
+from training import replay
 from training.passes import runs_per_pass
 
 _MARGIN = 0.9  # Fraction of the free memory that may be taken.
@@ -39,18 +39,8 @@ def free_memory() -> int:
 
 
 def replay_bytes(agent: Agent, dynamics: Any, num_steps: int | None = None) -> int:
-    """Return the size of an agent's replay when full; 0 if it has none.
-
-    The environment steps of a run bound the replay's; `num_steps` is None for no bound.
-    """
-    experience = agent.experience
-    if experience.replay is None:
-        return 0
-    unroll = collection.example(
-        agent, dynamics, experience.num_environments, experience.unroll_length
-    )
-    layout = replay.layout(experience, num_steps)
-    return replay.num_bytes(jax.eval_shape(lambda: replay.init(layout, unroll)))
+    """Return the bytes of an agent's full replay, 0 for none; `num_steps` as in `replay.layout`."""
+    return replay.num_bytes(jax.eval_shape(lambda: replay.of_agent(agent, dynamics, num_steps)))
 
 
 def bytes_of_run(agent: Agent, dynamics: Any, num_steps: int) -> tuple[int, int, int]:
@@ -90,21 +80,14 @@ def require_memory_for_runs(
     In JAX environments the devices hold the runs' learning states and replays; the host holds the
     copy that a checkpoint takes. In host environments the device holds one learning state, the host
     the replay and the copy. A CPU's memory is the host's. What updates need besides is not counted.
-
-    Args:
-      name: of the runs, for messages.
-      agent: that learns.
-      dynamics: of the environments.
-      num_runs: number of runs.
-      num_steps: environment steps of each run.
-      runs_at_once: see `training.passes.agents_per_pass`.
+    `name` is the runs', for messages; `runs_at_once` is as of `training.passes.agents_per_pass`.
 
     Raises:
       ValueError: if they do not fit; the message has their sizes, and the free memory.
     """
     state, stored, checkpoint = bytes_of_run(agent, dynamics, num_steps)
     devices = 1
-    # Of a device, and of the host besides: a replay, and its copy if a checkpoint has it.
+    # On each device, and on the host besides: a replay, and its copy if a checkpoint has it.
     held, on_host = state, stored + checkpoint - state
     if isinstance(dynamics, environments.JaxEnvironment):
         devices = jax.local_device_count()

@@ -45,15 +45,10 @@ def map_agents(function: Callable[[Rows], Results], agents: Rows, per_pass: int)
 def advance_agents(
     function: Callable[[Rows, Inputs], Rows], agents: Rows, inputs: Inputs, per_pass: int
 ) -> Rows:
-    """Replace each agent, a row of the leaves, by `function(agent, input)`.
+    """Replace each agent, a row of the leaves `[A, ...]`, by `function(agent, input)`.
 
-    The replaced agents need no second copy of all agents, as they would with `map_agents`.
-
-    Args:
-      function: from an agent and its input to the new agent.
-      agents: leaves `[A, ...]`, where A is a multiple of `per_pass`.
-      inputs: leaves `[A, ...]`.
-      per_pass: number of agents that are vectorised.
+    The replaced agents need no second copy of all agents, as they would with `map_agents`. A is a
+    multiple of `per_pass`, the number of agents that are vectorised.
     """
     total = jax.tree.leaves(agents)[0].shape[0]
     assert total % per_pass == 0

@@ -11,9 +11,10 @@ environments. Metrics and returns that are not finite are null.
 
 import dataclasses
 import io
+import logging
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -23,15 +24,17 @@ from jaxtyping import Array, Bool, PyTree
 
 import environments
 from disco import npz
-from disco_common.checkpoints import by_path
 from disco_common.files import write_atomically
 from disco_common.json_lines import JsonLines
+from disco_common.pytrees import by_path
 from environments.simulators import Episode
 
 STEPS = "environment_steps"
 AGENT = "agent.npz"
 EPISODES = "episodes.jsonl"
 METRICS = "metrics.jsonl"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,23 +58,16 @@ class EpisodeSums:
     @classmethod
     def of_one(cls, environment_steps: int, episode: Episode) -> "EpisodeSums":
         """Return the sums over one episode."""
-        return cls(
-            environment_steps=environment_steps,
-            episodes=1.0,
-            return_sum=float(episode.episode_return),
-            length_sum=float(episode.length),
-            result_sums={name: float(x) for name, x in episode.results.items()},
-        )
+        results = {name: float(x) for name, x in episode.results.items()}
+        total, length = float(episode.episode_return), float(episode.length)
+        return cls(environment_steps, 1.0, total, length, results)
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> "EpisodeSums":
         """Return the sums in a line of `episodes.jsonl`, also in an older version's format.
 
-        Returns and results that are null, as they were not finite, are NaN.
-
-        Raises:
-          KeyError: if the line lacks a field.
-          TypeError: if a field is not a number.
+        Returns and results that are null, as they were not finite, are NaN. A `KeyError` or
+        `TypeError` says that a field is missing or not a number.
         """
         if "return" in line:
             sums = [line[STEPS], 1.0, line["return"], line["length"], line["results"]]
@@ -96,44 +92,39 @@ class EpisodeSums:
 
 
 class Records:
-    """The records in a run's folder."""
+    """The records in a run's folder. An `OSError` of its methods names the file.
+
+    Attributes:
+      is_finite: whether all metrics are finite: those that `keep` kept, and those added since.
+    """
 
     def __init__(self, folder: pathlib.Path):
         """Make the folder if it does not exist."""
         folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self.is_finite = folder, True
         self._episodes = JsonLines(folder / EPISODES)
         self._metrics = JsonLines(folder / METRICS)
 
     def keep(self, environment_steps: int) -> None:
-        """Delete the records after a step, and damaged lines.
-
-        Raises:
-          OSError: naming the file, if it cannot be read or written.
-        """
+        """Delete the records after a step, and damaged lines."""
         for lines in (self._episodes, self._metrics):
             # No record is of step 0, so a run that starts again keeps no records.
             lines.keep(STEPS, environment_steps or -1)
+        self.is_finite = not any(None in line.values() for line in self.metrics())
 
     def add_episodes(self, episodes: Iterable[EpisodeSums]) -> None:
-        """Add sums over episodes.
-
-        Raises:
-          OSError: naming the file, if they cannot be written.
-        """
+        """Add sums over episodes."""
         self._episodes.append(dataclasses.asdict(sums) for sums in episodes if sums.episodes)
 
-    def add_metrics(self, environment_steps: int, metrics: Mapping[str, float | None]) -> bool:
-        """Add the metrics of an interval; those that are None are left out.
-
-        Returns:
-          Whether all of them are finite.
-
-        Raises:
-          OSError: naming the file, if they cannot be written.
-        """
+    def add_metrics(self, environment_steps: int, metrics: Mapping[str, float | None]) -> None:
+        """Add the metrics of an interval; those that are None are left out."""
         line = {name: float(x) for name, x in metrics.items() if x is not None}
         self._metrics.append([{**line, STEPS: environment_steps}])
-        return all(map(math.isfinite, line.values()))
+        if self.is_finite and not all(map(math.isfinite, line.values())):
+            self.is_finite = False
+            _log.warning(
+                "%s has metrics that are not finite at step %d.", self._folder, environment_steps
+            )
 
     def sync(self) -> None:
         """Wait until the records are on disk; called before a checkpoint is saved."""
@@ -141,26 +132,24 @@ class Records:
         self._metrics.sync()
 
     def last_step(self) -> int:
-        """Return the step of the last metrics; 0 without any. Raises the errors of `episodes`."""
+        """Return the step of the last metrics; 0 without any."""
         lines = self._metrics.read_undamaged()[0]
         return max((int(line.get(STEPS, 0)) for line in lines.values()), default=0)
 
-    def are_finite(self) -> bool:
-        """Return whether all metrics so far are finite; raises the errors of `episodes`."""
-        return not any(None in line.values() for line in self._metrics.read())
-
-    def episodes(self) -> Iterator[EpisodeSums]:
-        """Yield the records of episodes, in order.
+    def episodes(self) -> tuple[EpisodeSums, ...]:
+        """Return the records of episodes, in order.
 
         Raises:
-          OSError: naming the file, if it cannot be read.
           ValueError: naming file and line, if a line is damaged.
         """
-        for line in self._episodes.read():
-            yield EpisodeSums.of_line(line)
+        return tuple(map(EpisodeSums.of_line, self._episodes.read()))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics, in order; raises the errors of `episodes`."""
+        """Return the lines of metrics, in order.
+
+        Raises:
+          ValueError: naming file and line, if a line is damaged.
+        """
         return self._metrics.read()
 
 
@@ -201,10 +190,9 @@ class TrainedRun:
     Attributes:
       episodes: sums over the episodes that ended, in the order of their steps.
       is_finite: whether the final learning state and all recorded metrics are finite.
-      start_seconds: wall time of compilation and start. Runs that are trained together share it:
-        each has the time divided by their number. 0 in host environments.
-      train_seconds: wall time of training, without compilation, over all sessions of the run; of
-        runs that are trained together, the time divided by their number.
+      start_seconds: wall time of compilation and start; 0 in host environments.
+      train_seconds: wall time of training, without compilation, over all sessions of the run. Of
+        runs that are trained together each has both times divided by their number.
       restarts: number of simulator processes that died and were replaced.
       learner: the final learning state, NumPy; None for a self-contained agent.
     """
@@ -228,13 +216,7 @@ class SavedAgentError(ValueError):
 
 
 def save_agent(folder: pathlib.Path, state: Any) -> None:
-    """Write a learning state.
-
-    Nothing is written of a state without arrays. The folder exists.
-
-    Raises:
-      OSError: naming the file, if it cannot be written.
-    """
+    """Write a learning state, unless it has no arrays; an `OSError` names the file."""
     arrays = {name: np.asarray(x) for name, x in by_path(state).items()}
     if not arrays:
         return

@@ -1,9 +1,9 @@
 """A replay of each environment's last steps, on the device or in the host's memory.
 
 Each environment's steps are one stream in a ring buffer of rows. Every observation is stored once,
-in its own dtype. A sequence is a range of rows. It begins at the first row of an unroll, or at any
-row (`ReplaySpec.anywhere`). Its last observation, and the rows before its first (for stacked frames
-and burn-in), are rows of the neighbouring sequences. A million single Atari frames take 6.7 GiB.
+in its own dtype: a million single Atari frames take 6.7 GiB. A sequence is a range of rows, from
+the first row of an unroll, or from any row (`ReplaySpec.anywhere`). Its last observation, and the
+rows before its first (for stacked frames and burn-in), are rows of the neighbouring sequences.
 
 Both backends use the same functions. They change a replay of NumPy arrays in place, but not a
 replay of JAX arrays. In both cases the returned replay is the valid one.
@@ -20,7 +20,8 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from agents.history import History, HistorySpec
-from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
+from agents.protocol import Agent, Batch, Experience, ReplaySpec, UpdateSpec
+from training import collection
 
 # Of one run, or `[runs]` of several that are vectorised.
 _Integer = int | np.integer | Int[Array, "*runs"] | Int[np.ndarray, ""]
@@ -57,17 +58,13 @@ class ReplayLayout:
         return self.num_slots * self.unroll_length
 
     def num_sequences(self, update: UpdateSpec, num_unrolls: Any) -> Any:
-        """Return the number of sequences in the replay after some unrolls.
-
-        Args:
-          update: the kind of update, which determines the sequences' length.
-          num_unrolls: number of inserted unrolls, an integer or `[]`.
-        """
-        if not self.spec.anywhere:
-            return minimum(num_unrolls, self.num_kept) * self.num_environments
-        rows = minimum(num_unrolls, self.num_kept) * self.unroll_length
-        starts = rows - num_transitions(update, self.unroll_length) + 1
-        return maximum(starts, 0) * self.num_environments
+        """Return the number of sequences of an update's length after so many unrolls, or `[]`."""
+        library = library_of(num_unrolls)
+        kept = library.minimum(num_unrolls, self.num_kept)
+        if self.spec.anywhere:
+            starts = kept * self.unroll_length - num_transitions(update, self.unroll_length) + 1
+            kept = library.maximum(starts, 0)
+        return kept * self.num_environments
 
 
 def layout(experience: Experience, num_steps: int | None = None) -> ReplayLayout:
@@ -134,16 +131,12 @@ class Sequences(NamedTuple):
 
 
 def init(layout: ReplayLayout, example: Batch, library: Any = jnp) -> Replay:
-    """Return an empty replay.
+    """Return an empty replay for unrolls like `example`, arrays or shapes, `[T, E, ...]`.
 
-    Args:
-      layout: its sizes.
-      example: an unroll, arrays or shapes, `[T, E, ...]`.
-      library: `jax.numpy` or `numpy`. The operating system allocates NumPy's zeros lazily, as they
-        are filled.
+    `library` is `jax.numpy` or `numpy`, whose zeros the operating system allocates lazily, as they
+    are filled.
     """
     rows, memories = _split(example)
-
     return Replay(
         rows=jax.tree.map(lambda x: library.zeros((layout.num_rows, *x.shape[1:]), x.dtype), rows),
         memories=jax.tree.map(
@@ -154,11 +147,24 @@ def init(layout: ReplayLayout, example: Batch, library: Any = jnp) -> Replay:
     )
 
 
+def of_agent(
+    agent: Agent, dynamics: Any, num_steps: int | None = None, library: Any = jnp
+) -> Replay | None:
+    """Return an agent's empty replay; None if it has none. Arguments are as of `layout`, `init`."""
+    experience = agent.experience
+    if experience.replay is None:
+        return None
+    unroll = collection.example(
+        agent, dynamics, experience.num_environments, experience.unroll_length
+    )
+    return init(layout(experience, num_steps), unroll, library)
+
+
 def insert(experience: Experience, replay: Replay, unroll: Batch) -> Replay:
     """Add an unroll of each environment; it must continue the last inserted unroll."""
     layout = layout_of(experience, replay)
     slot = replay.num_unrolls % layout.num_slots
-    start, length, before = slot * layout.unroll_length, layout.unroll_length, layout.history
+    start, length, history = slot * layout.unroll_length, layout.unroll_length, layout.history
     new, memory = _split(unroll)
     kept = dict(replay.rows)
 
@@ -167,12 +173,12 @@ def insert(experience: Experience, replay: Replay, unroll: Batch) -> Replay:
         return _write(kept, (start + length) % layout.num_rows, new[length:])
 
     kept["observation"] = jax.tree.map(
-        lambda kept, new: write_with_last(kept, new[before.rows_before :]),
+        lambda kept, new: write_with_last(kept, new[history.rows_before :]),
         kept["observation"],
         new["observation"],
     )
-    if before.is_history:
-        kept["age"] = write_with_last(kept["age"], new["age"][before.burn_in :])
+    if history.is_history:
+        kept["age"] = write_with_last(kept["age"], new["age"][history.burn_in :])
     kept["transition"] = jax.tree.map(
         lambda kept, new: _write(kept, start, new), kept["transition"], new["transition"]
     )
@@ -190,10 +196,7 @@ def num_sequences(experience: Experience, replay: Replay, update: UpdateSpec) ->
 
 
 def cut_episodes(experience: Experience, replay: Replay) -> None:
-    """Mark the episodes as ended at the newest row, in place; new episodes follow.
-
-    The transition from the newest row is marked as one to an episode's first observation.
-    """
+    """Mark, in place, the newest row as the last of its episodes; new episodes follow."""
     layout = layout_of(experience, replay)
     newest = int(replay.num_unrolls) * layout.unroll_length - 1
     if newest < 0:
@@ -206,10 +209,7 @@ def cut_episodes(experience: Experience, replay: Replay) -> None:
 
 
 def filled(layout: ReplayLayout, replay: Replay, num_unrolls: int) -> Replay:
-    """Return the part of a replay that its first `num_unrolls` unrolls fill.
-
-    The result has views of a replay of NumPy arrays. JAX traces this function for shapes.
-    """
+    """Return the part of a replay that its first `num_unrolls` unrolls fill; NumPy's are views."""
     num_slots = min(num_unrolls + 1, layout.num_slots)  # The newest row is in one slot more.
     return dataclasses.replace(
         replay,
@@ -253,16 +253,6 @@ def _write(kept: Any, start: Any, new: Any) -> Any:
         kept[int(start) : int(start) + len(new)] = new
         return kept
     return jax.lax.dynamic_update_slice_in_dim(kept, new, start, axis=0)
-
-
-def minimum(a: Any, b: Any) -> Any:
-    """Return the smaller numbers, by the operands' library."""
-    return library_of(a, b).minimum(a, b)
-
-
-def maximum(a: Any, b: Any) -> Any:
-    """Return the larger numbers, by the operands' library."""
-    return library_of(a, b).maximum(a, b)
 
 
 def library_of(*operands: Any) -> Any:

@@ -2,11 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -19,8 +17,6 @@ from training.replay import (
     Sequences,
     layout_of,
     library_of,
-    maximum,
-    minimum,
     num_sequences,
     num_transitions,
 )
@@ -41,11 +37,11 @@ def draw(
       replay: to draw from.
       update: its kind, with replayed sequences.
       unroll: the last one, leaves `[T+1, E, ...]` or `[T, E, ...]`.
-      uniform: returns a number of random numbers from 0 to 1, `[B]`.
+      uniform: returns so many random numbers from 0 to 1, `[B]`.
       integers: returns random integers below the first argument, as many as the second, `[B]`.
 
     Returns:
-      The replay after the draw, the batch, and the positions of its replayed sequences.
+      What `sample` returns.
     """
     if update.priority:
         index = index_by_priority(experience, replay, update, uniform(update.num_replayed))
@@ -77,7 +73,7 @@ def sample(
 
 def _locate(layout: ReplayLayout, replay: Replay, index: Any) -> Sequences:
     """Return the positions of sequences, given by their indices `[B]`."""
-    kept = minimum(replay.num_unrolls, layout.num_kept)
+    kept = library_of(index).minimum(replay.num_unrolls, layout.num_kept)
     place, environment = index // layout.num_environments, index % layout.num_environments
     if layout.spec.anywhere:
         oldest = (replay.num_unrolls - kept) * layout.unroll_length
@@ -97,19 +93,19 @@ def _take_online(
     """
     assert update.length is not None
     size, number = drawn.first.shape[0], layout.num_environments
-    rows = replay.num_unrolls * layout.unroll_length
-    oldest = rows - minimum(replay.num_unrolls, layout.num_kept) * layout.unroll_length
-    there = maximum(rows - update.context, 0) // update.length * number
-    first_there = -(-oldest // update.length) * number
-    head = maximum(replay.num_online, first_there)
     library = library_of(drawn.first)
+    rows = replay.num_unrolls * layout.unroll_length
+    oldest = rows - library.minimum(replay.num_unrolls, layout.num_kept) * layout.unroll_length
+    there = library.maximum(rows - update.context, 0) // update.length * number
+    first_there = -(-oldest // update.length) * number
+    head = library.maximum(replay.num_online, first_there)
     fresh = head + library.arange(size, dtype=library.int32)
     is_fresh = fresh < there
     drawn = Sequences(
         environment=library.where(is_fresh, fresh % number, drawn.environment),
         first=library.where(is_fresh, fresh // number * update.length, drawn.first),
     )
-    head = minimum(head + size, maximum(there, head))
+    head = library.minimum(head + size, library.maximum(there, head))
     return dataclasses.replace(replay, num_online=head), drawn
 
 
@@ -137,10 +133,9 @@ def _gather(
         taken = rows(0, length)
         return jax.tree.map(lambda x: x[taken, environment], kept)
 
-    transition = dict(replay.rows["transition"])
+    transition, of_name = dict(replay.rows["transition"]), dict(update.extras_rows)
     extras = transition.pop("extras")
-    if update.extras_rows:
-        of_name = dict(update.extras_rows)
+    if of_name:
         extras = {name: take(x, of_name.get(name, length)) for name, x in extras.items()}
     else:
         extras = take(extras, length)
@@ -156,11 +151,10 @@ def write_back(
 ) -> Replay:
     """Replace extras of the last `length` rows of sequences that were drawn since the last unroll.
 
-    New extras may have fewer rows, the first of these.
     Where sequences overlap, a row has the extras of the sequence in which most rows precede it.
 
     `refreshed` has new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`), or all
-    of them with fewer rows.
+    of them with fewer rows, the first of these.
     """
     layout, (environment, first) = layout_of(experience, replay), sequences
     library = library_of(first)
@@ -171,9 +165,12 @@ def write_back(
         # In this order, the last write of a row is that of the right sequence. One assignment of
         # all sequences would need a copy of the new extras.
         for i in np.argsort(-first, kind="stable"):
-            write = partial(_assign, (rows[:, i], environment[i]), i)
             for name, new in refreshed.items():
-                jax.tree.map(write, extras[name], new)
+                jax.tree.map(
+                    lambda kept, x, i=i: kept.__setitem__((rows[:, i], environment[i]), x[:, i]),
+                    extras[name],
+                    new,
+                )
     else:
         latest = _latest(sequences, length)
         for name, new in refreshed.items():
@@ -204,17 +201,10 @@ def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
     return place // size, place % size
 
 
-def _assign(index: tuple[Any, Any], sequence: Any, kept: Any, new: Any) -> None:
-    """Write one sequence of new extras, `[length, B, ...]`, into rows of one environment."""
-    kept[index] = new[:, sequence]
-
-
 def index_by_priority(
     experience: Experience, replay: Replay, update: UpdateSpec, uniform: Any
 ) -> Any:
-    """Return indices of sequences, drawn by their priorities (`UpdateSpec.priority`).
-
-    Where all priorities are 0, each sequence is as likely.
+    """Return indices of sequences, drawn by their priorities; if all are 0, each is as likely.
 
     `uniform` has random numbers from 0 to 1, `[B]`; a NumPy array for a replay of NumPy arrays.
 
@@ -222,7 +212,7 @@ def index_by_priority(
       ValueError: if there is no extra of this name.
     """
     layout = layout_of(experience, replay)
-    library = jnp if isinstance(uniform, jax.Array) else np
+    library = library_of(uniform)
     number, kept = layout.num_environments, library.minimum(replay.num_unrolls, layout.num_kept)
     oldest = (replay.num_unrolls - kept) * layout.unroll_length
     # Of each row, its distance from the oldest one.

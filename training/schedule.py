@@ -23,11 +23,10 @@ Report = Callable[[int, float | None, float | None], None]
 
 Args:
   steps: environment steps so far of one run, over all of its environments.
-  speed: environment steps per second of wall time, updates included. The backends differ:
-    `training.device` counts the steps of all runs that the call trains together, since training
-    began in this call (after compilation); `training.host` counts the run's steps in the last
-    interval (the first interval includes compilation); `training.self_contained` counts the run's
-    steps since the agent's first report in this call (None before the first later report).
+  speed: environment steps per second of wall time, updates included. `training.device` counts those
+    of all its runs since compilation, `training.host` those of the last interval (the first one
+    includes compilation), `training.self_contained` those since the agent's first report in this
+    call (None before another one).
   mean_return: of the episodes that ended in the last interval, over all runs of the call; None if
     none ended.
 """
@@ -36,8 +35,6 @@ Args:
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings:
     """The length of a run and of its intervals.
-
-    Environment steps count over all of a run's environments (`agents.protocol`).
 
     Attributes:
       num_steps: environment steps of a run.
@@ -69,10 +66,7 @@ class TrainingSettings:
         return self.num_steps // steps_per_unroll
 
     def intervals(self, steps_per_unroll: int) -> Iterator[tuple[int, int]]:
-        """Yield the first unroll of each interval, and the first unroll of the next interval.
-
-        No interval spans a boundary, and none is longer than `interval`.
-        """
+        """Yield the first unroll of each interval, and the first unroll of the next interval."""
         num_unrolls = self.num_unrolls(steps_per_unroll)
         ends = {min(-(-steps // steps_per_unroll), num_unrolls) for steps in self.boundaries}
         longest = max(1, self.interval // steps_per_unroll)
@@ -82,11 +76,7 @@ class TrainingSettings:
 
 
 def require_consistent(experience: Experience) -> None:
-    """Check that an agent's experience specification is consistent.
-
-    Raises:
-      ValueError: naming the inconsistencies.
-    """
+    """Raise a `ValueError` that names all inconsistencies in what an agent asks for."""
     replay, asked = experience.replay, []
     if len({update.name for update in experience.updates}) < len(experience.updates):
         asked.append("two kinds of update of one name")
@@ -112,6 +102,8 @@ def require_consistent(experience: Experience) -> None:
 def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str]:
     replay, number = experience.replay, experience.num_environments
     fresh = update.batch_size - update.num_replayed
+    is_any = replay is not None and replay.anywhere and not fresh
+    is_online = replay is not None and replay.online
     if fresh not in (0, number):
         yield (
             f"a batch with {fresh} fresh sequences (expected none, or one of each of {number}"
@@ -119,19 +111,18 @@ def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str
         )
     if update.num_replayed and replay is None:
         yield "replayed sequences without a replay"
-    has_own_length = update.length is not None or update.context
-    if has_own_length and (fresh or replay is None or not replay.anywhere):
+    if (update.length is not None or update.context) and not is_any:
         yield (
             "sequences of another length than the unroll's (expected all of them replayed, and"
             " ReplaySpec.anywhere)"
         )
     if update.extras_rows and fresh:
         yield "some rows of extras (expected all sequences replayed)"
-    if update.priority and (fresh or replay is None or not replay.anywhere or replay.online):
+    if update.priority and (not is_any or is_online):
         yield "draws by priority (expected all sequences replayed, and ReplaySpec.anywhere alone)"
     if update.priority and update.context:
         yield "draws by priority beside a context"
-    if replay is not None and replay.online and update.length is None:
+    if is_online and update.length is None:
         yield "an online queue of sequences without a length"
     if update.updates_per_step is not None and not update.updates_per_step > 0:
         yield f"{update.updates_per_step} updates per step (expected a positive number)"
@@ -165,11 +156,7 @@ class Schedule:
         return (self.first, self.whole, self.part) == (0, 1, 0)
 
     def num_due(self, unroll: Any) -> Any:
-        """Return the number of updates that are due after an unroll.
-
-        Args:
-          unroll: its number, from 0 on; an integer, or `[]`.
-        """
+        """Return the number of updates due after an unroll, given by its number, from 0 on."""
         place = (unroll - self.first) % self.of
         due = self.whole + (place + 1) * self.part // self.of - place * self.part // self.of
         if isinstance(unroll, int):
@@ -199,11 +186,7 @@ def as_metrics(num_updates: Mapping[str, int]) -> dict[str, float]:
 
 
 def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | None) -> Schedule:
-    """Return the schedule of one kind of update.
-
-    Raises:
-      ValueError: as of `schedules`.
-    """
+    """Return the schedule of one kind of update; raise the errors of `schedules`."""
     per_unroll = experience.steps_per_unroll
     first = max(0, math.ceil(update.first_step / per_unroll) - 1)
     if update.num_replayed and layout is not None:

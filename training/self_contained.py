@@ -71,7 +71,6 @@ class _Training:
         self._records = Records(run.folder)
         self.steps, self._last_within, self._seconds = -1, 0, 0.0
         self.mean_return: float | None = None
-        self._is_finite = True
 
     @property
     def steps_per_second(self) -> float | None:
@@ -96,8 +95,7 @@ class _Training:
         if steps <= num_steps:
             self._last_within = steps
             self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in progress.episodes)
-        metrics = {**progress.metrics, _SECONDS: self._seconds}
-        self._is_finite &= self._records.add_metrics(steps, metrics)
+        self._records.add_metrics(steps, {**progress.metrics, _SECONDS: self._seconds})
 
     def _begin(self, progress: TrainingReport) -> None:
         self.steps = self._first = int(progress.environment_steps)
@@ -107,25 +105,20 @@ class _Training:
                 " episodes; expected the step that it begins with, and none."
             )
         self._records.keep(self.steps)
-        self._is_finite = self._records.are_finite()
         past = self._records.metrics()
         self._seconds_before = self._seconds = past[-1][_SECONDS] if past else 0.0
         self._started = time.monotonic()
 
     def result(self, scored_from: int) -> TrainedRun:
-        """Return the result of the run.
-
-        Raises:
-          ValueError: if nothing was reported of the steps that scores are taken from.
-        """
+        """Return the result of the run, unless nothing was reported of the scored steps."""
         if self._last_within <= scored_from:
             raise ValueError(
                 f"The agent's last report within the budget is of step {self._last_within};"
                 f" expected some after step {scored_from}, from where on scores are taken."
             )
         return TrainedRun(
-            episodes=tuple(self._records.episodes()),
-            is_finite=self._is_finite,
+            episodes=self._records.episodes(),
+            is_finite=self._records.is_finite,
             start_seconds=0.0,
             train_seconds=self._seconds,
         )

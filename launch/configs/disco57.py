@@ -25,9 +25,7 @@ docs/discovery.md.
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
 from launch.support.settings import DiscoverSettings, RuleSettings
-from meta.config import MetaConfig, PopulationConfig
-from meta.objective import ObjectiveConfig
-from meta.value_function import ValueFunctionConfig
+from meta.config import MetaConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
 
 LENGTH = 29
 REPLAYED_FRAMES = 100_000  # By each agent.

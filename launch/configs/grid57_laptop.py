@@ -15,9 +15,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from launch.support.settings import DiscoverSettings, ProbeSettings, RuleSettings
-from meta.config import MetaConfig, PopulationConfig
-from meta.objective import ObjectiveConfig
-from meta.value_function import ValueFunctionConfig
+from meta.config import MetaConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
 
 STEPS_PER_META_STEP = 6 * 8 * 16  # K = 6 updates, 8 environments, unrolls of 16 steps.
 # An evaluation lasts 99,968 steps, and scores the last fifth of them. Agents that live as long and

@@ -4,8 +4,7 @@ from ml_collections import ConfigDict
 
 from disco_common.configuration import to_config
 from launch.support.settings import DiscoverSettings, RuleSettings
-from meta.config import MetaConfig, PopulationConfig
-from meta.value_function import ValueFunctionConfig
+from meta.config import MetaConfig, PopulationConfig, ValueFunctionConfig
 from tests.meta.common import AGENT, NUM_UPDATES, SIZES, STEPS
 
 META_STEPS = 40

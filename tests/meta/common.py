@@ -8,10 +8,9 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
-from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig, ValueFunctionConfig
 from meta.discovery import Discovery
 from meta.run import Observer, RunMetrics
-from meta.value_function import ValueFunctionConfig
 from tests.disco.common import parameters_of
 
 SIZES = MetaNetworkSizes(

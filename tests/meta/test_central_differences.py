@@ -21,7 +21,8 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajectory
 from meta import inner_loop
-from meta.objective import ObjectiveConfig, meta_loss, target_statistics
+from meta.config import ObjectiveConfig
+from meta.objective import meta_loss, target_statistics
 from tests.disco.common import float64, random_state
 from tests.environments.streams import dynamics_of
 from tests.meta.common import small_rule

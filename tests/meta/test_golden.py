@@ -15,8 +15,8 @@ from disco import values
 from disco.architectures import linear
 from disco.rule_files import _PUBLISHED_NAMES
 from meta import inner_loop
-from meta.objective import ObjectiveConfig, meta_loss
-from meta.value_function import ValueFunction, ValueFunctionConfig, ValueFunctionState
+from meta.config import ObjectiveConfig, ValueFunctionConfig
+from meta.objective import ValueFunction, ValueFunctionState, meta_loss
 from tests.golden import (
     Arrays,
     Case,

@@ -15,15 +15,14 @@ from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import Checkpoints
 from environments import SimulatorError, output_checks
 from environments.processes import SerialSimulators
-from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
+from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig, ValueFunctionConfig
 from meta.discovery import Discovery
-from meta.host_agents import HostAgent
+from meta.host_groups import HostAgent
 from meta.run import restore, run
-from meta.value_function import ValueFunctionConfig
 from tests.agents.common import HostCorridors
 from tests.meta.common import AGENT, NUM_UPDATES, STEPS, Reporting, small_rule
 from training import collection, memory_budget
-from training.device_clock import DeviceClock
+from training.host_pipeline import DeviceClock
 
 # Agents 0 and 2 are in the corridors, one each; 1 and 3 play Catch.
 TASKS = (

@@ -12,16 +12,10 @@ import environments
 from agents.networks import Network
 from agents.rule_agent import LearnerState, RuleAgent
 from meta import inner_loop
-from meta.config import DiscoveryConfig, PopulationConfig
+from meta.config import DiscoveryConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
 from meta.groups import Group
 from meta.meta_step import meta_gradient
-from meta.objective import (
-    ObjectiveConfig,
-    TargetStatistics,
-    meta_loss,
-    target_statistics,
-)
-from meta.value_function import ValueFunction, ValueFunctionConfig
+from meta.objective import TargetStatistics, ValueFunction, meta_loss, target_statistics
 from tests.disco.common import (
     float64,
     mlp_params,

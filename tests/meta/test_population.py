@@ -8,7 +8,7 @@ import pytest
 from launch.configs import grid57_laptop
 from meta.config import PopulationConfig
 from meta.groups import group_sizes
-from meta.population import draw_budget, initial_tasks, reassign_tasks
+from meta.population import draw_budget, reassign_tasks
 
 LIFETIMES = (200, 100, 50, 20)
 DRAWS = 20_000
@@ -58,7 +58,7 @@ def test_agents_have_tasks_that_no_other_has_and_all_tasks_in_turn(size, num_tas
     """Over 300 meta-steps of lifetimes as `make discover` has them."""
     random = np.random.default_rng(0)
     budget = 20 + random.integers(1, 200, size)
-    tasks, trained = initial_tasks(size, num_tasks), np.zeros(num_tasks, int)
+    tasks, trained = np.arange(size) % num_tasks, np.zeros(num_tasks, int)
     first = tasks
     for _ in range(300):
         held = np.bincount(tasks, minlength=num_tasks)
@@ -79,7 +79,7 @@ def test_agents_have_tasks_that_no_other_has_and_all_tasks_in_turn(size, num_tas
 
 def test_agents_keep_their_tasks_if_asked_and_every_task_has_one():
     trained, is_reset = np.arange(57)[::-1], np.ones(128, bool)
-    tasks = initial_tasks(128, 57)
+    tasks = np.arange(128) % 57
     np.testing.assert_array_equal(reassign_tasks(tasks, is_reset, trained, True), tasks)
     fewer = reassign_tasks(np.array([0, 1]), np.array([True, False]), np.array([3, 3, 1]), True)
     assert fewer.tolist() == [2, 1]

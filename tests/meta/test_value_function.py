@@ -9,7 +9,8 @@ import disco
 import environments
 from agents.rule_agent import RuleAgent, to_trajectory
 from meta import inner_loop
-from meta.value_function import ValueFunction, ValueFunctionConfig
+from meta.config import ValueFunctionConfig
+from meta.objective import ValueFunction
 from tests.environments.streams import dynamics_of
 from tests.meta.common import AGENT, small_rule
 from training import iteration

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from training import device_clock
-from training.device_clock import DeviceClock
+from training import host_pipeline
+from training.host_pipeline import DeviceClock
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def clock(monkeypatch):
         time.sleep(max(0.0, at - time.monotonic()))
         return at
 
-    monkeypatch.setattr(device_clock, "_when_done", when_done)
+    monkeypatch.setattr(host_pipeline, "_when_done", when_done)
     clock = DeviceClock()
     yield clock
     clock.close()

@@ -155,7 +155,7 @@ def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
         for update in range(3):
             experience.request(params, update)
             unroll = experience.take().batch
-            yield experience.draw(agent.experience.updates[0], unroll, update).batch
+            yield experience.draw(agent.experience.updates[0], unroll, update)[0]
         experience.close()
 
     first, second = list(prepared()), list(prepared())
@@ -200,18 +200,18 @@ def test_extras_are_in_the_replay_before_an_unroll_overwrites_their_rows():
         experience.request((), unroll)
         return experience.take().batch
 
-    def draw():
+    def draw() -> Any:
         return experience.draw(update, unroll, 0)
 
     def write(number: int):
-        experience.write_back(update, drawn, {"number": jnp.full((3, 1), number)})
+        experience.write_back(update, sequences, {"number": jnp.full((3, 1), number)})
 
     def numbers():
-        return draw().batch.extras["number"][:, 0].tolist()
+        return draw()[0].extras["number"][:, 0].tolist()
 
     for i in range(3):
         unroll = collect(i)
-    drawn = draw()
+    _, sequences = draw()
     write(1)
     assert numbers() == [0, 0, 0]
     write(2)
@@ -221,7 +221,7 @@ def test_extras_are_in_the_replay_before_an_unroll_overwrites_their_rows():
     write(3)
     unroll = collect(3)  # It replaces the oldest of the three rows.
     assert numbers() == [3, 3, 0]
-    drawn = draw()
+    _, sequences = draw()
     write(4)
     experience.flush()
     assert numbers() == [4, 4, 4]
