@@ -13,13 +13,14 @@ reward per step.
 The suites `grid57`, `grid_heldout` and `lpg` consist of such tasks.
 """
 
-from environments.suites.grid_worlds.dynamics import GridWorld, GridWorldState, GridWorldTask
+from environments.suites.grid_worlds.dynamics import Draws, GridWorld, GridWorldState, GridWorldTask
 from environments.suites.grid_worlds.mazes import ORTHOGONAL, Cell
 from environments.suites.grid_worlds.tasks import Object, make_fixed_task, make_task
 
 __all__ = [
     "ORTHOGONAL",
     "Cell",
+    "Draws",
     "GridWorld",
     "GridWorldState",
     "GridWorldTask",

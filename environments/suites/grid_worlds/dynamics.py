@@ -72,7 +72,7 @@ class GridWorldState:
     time: Int[Array, "*batch"]
 
 
-class _Draws(NamedTuple):
+class Draws(NamedTuple):
     """The uniform random numbers of one step.
 
     Attributes:
@@ -168,39 +168,46 @@ class GridWorld:
         self, task: GridWorldTask, state: GridWorldState, action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[GridWorldState, dm_env.TimeStep]:
         draws = self._draw(key)
+        state, contact = self.advance(task, state, action, draws)
+        reward, terminated = _contact_outcome(task, contact, draws.end)
+        return state, transition(
+            self._observe(task, state),
+            reward,
+            terminated=terminated,
+            truncated=state.time >= task.horizon,
+        )
+
+    def advance(
+        self, task: GridWorldTask, state: GridWorldState, action: Int[Array, ""], draws: Draws
+    ) -> tuple[GridWorldState, Bool[Array, "objects"]]:
+        """Return the next state, and which objects are touched on the way."""
         agent = self._move_agent(task, state, action, draws)
         touched = state.present & (state.cell == agent)
         remaining = state.present & ~touched
         cell, respawned = self._move_objects(task, state, agent, remaining, draws)
         walked_into = remaining & (cell == agent)
-        present = (remaining & ~walked_into) | respawned
-
         contact = touched | walked_into
-        reward, terminated = _contact_outcome(task, contact, draws.end)
         has_key = state.has_key
         if self.doors:
             has_key = has_key | jnp.any(contact & task.key)
-        time = state.time + 1
-        state = GridWorldState(agent=agent, cell=cell, present=present, has_key=has_key, time=time)
-        return state, transition(
-            self._observe(task, state),
-            reward,
-            terminated=terminated,
-            truncated=time >= task.horizon,
+        present = (remaining & ~walked_into) | respawned
+        state = GridWorldState(
+            agent=agent, cell=cell, present=present, has_key=has_key, time=state.time + 1
         )
+        return state, contact
 
     def neighbours(self, moves: tuple[Cell, ...]) -> Int[Array, "cells moves"]:
         """Return the cell that each move leads to; see `cells.neighbour_table`."""
         return jnp.asarray(neighbour_table(self.height, self.width, moves))
 
-    def _draw(self, key: PRNGKeyArray) -> _Draws:
+    def _draw(self, key: PRNGKeyArray) -> Draws:
         n = self.max_objects
         uniforms = jax.random.uniform(key, (2 * n + 3,), jnp.float32)
         event, choice = uniforms[:n], uniforms[n : 2 * n]
-        return _Draws(event, choice, uniforms[2 * n], uniforms[2 * n + 1], uniforms[2 * n + 2])
+        return Draws(event, choice, uniforms[2 * n], uniforms[2 * n + 1], uniforms[2 * n + 2])
 
     def _move_agent(
-        self, task: GridWorldTask, state: GridWorldState, action: Int[Array, ""], draws: _Draws
+        self, task: GridWorldTask, state: GridWorldState, action: Int[Array, ""], draws: Draws
     ) -> Int[Array, ""]:
         """Return the agent's next cell."""
         moves = MOVES[self.moves]
@@ -217,7 +224,7 @@ class GridWorld:
         state: GridWorldState,
         agent: Int[Array, ""],
         remaining: Bool[Array, "objects"],
-        draws: _Draws,
+        draws: Draws,
     ) -> tuple[Int[Array, "objects"], Bool[Array, "objects"]]:
         """Let present objects walk and absent ones respawn, where their new cell is free.
 

@@ -1,18 +1,21 @@
 """Exact expected returns of tasks with few states, by dynamic programming."""
 
 import dataclasses
+import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from environments.base import Environment, num_actions
 from environments.errors import require
 from environments.noise import NoisyRewards
-from environments.suites.grid_worlds import GridWorld
+from environments.suites.grid_worlds import Draws, GridWorld, GridWorldState, GridWorldTask
+from environments.suites.grid_worlds.mazes import MOVES
 from environments.suites.mdp_generated import NUM_ACTIONS, NUM_STATES, REACH, Ring, RingTask
 from environments.suites.small_tasks import (
     Catch,
@@ -22,6 +25,10 @@ from environments.suites.small_tasks import (
     DelayedChain,
     DelayedChainState,
 )
+
+MAX_STATES = 300_000
+ABSENT = -1  # The cell of an object that is not there.
+_ROWS = 2**16  # Of one call of a compiled function.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,9 +115,7 @@ def finite_mdp(environment: Environment) -> FiniteMDP:
             dataclasses.replace(environment, dynamics=dynamics.dynamics, params=task.task)
         )
     if isinstance(dynamics, GridWorld):
-        from environments.exact_returns.grid_world_model import grid_world  # It imports this one.
-
-        return grid_world(dynamics, task)
+        return _grid_world(dynamics, task)
     if isinstance(dynamics, Ring):
         return _ring(task)
     zeros = jnp.zeros(1, jnp.int32)
@@ -150,9 +155,6 @@ def _ring(task: RingTask) -> FiniteMDP:
         initial=first / first.sum(),
         horizon=int(task.horizon),
     )
-
-
-MAX_STATES = 100_000
 
 
 def enumerated(
@@ -226,6 +228,145 @@ def _number(states: PyTree[Array | np.ndarray], numbers: dict[bytes, int]) -> np
     leaves = [np.asarray(x) for x in jax.tree.leaves(states)]
     keys = [b"".join(x[i].tobytes() for x in leaves) for i in range(len(leaves[0]))]
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+
+
+def _grid_world(dynamics: GridWorld, task: GridWorldTask) -> FiniteMDP:
+    """Return a grid-world as a finite Markov decision process.
+
+    Each state and move is stepped with all that objects may do, in place of their draws.
+
+    Raises:
+      ValueError: if it has more than `MAX_STATES` states.
+    """
+    task = jax.device_get(task)
+    starts, num_moves = _starts(task), len(MOVES[dynamics.moves])
+    values = grid_world_values(dynamics, task)
+    number = math.prod(len(x) for x in values)
+    require(
+        number <= MAX_STATES,
+        f"The grid-world has {number:,} states; expected at most {MAX_STATES:,}.",
+    )
+    states = np.stack(np.meshgrid(*values, indexing="ij"), axis=-1).reshape(number, -1)
+    occupied = np.sort(np.delete(states, 1, axis=1), axis=1)
+    shared = (occupied[:, 1:] == occupied[:, :-1]) & (occupied[:, 1:] != ABSENT)
+    possible = ~shared.any(axis=1)
+    start = np.flatnonzero(np.repeat(possible, num_moves))
+    row, event, choice, probability = _possible_draws(task, states[start // num_moves, 2:])
+    start = start[row]
+    after, contact = _advanced(dynamics, task, states, start, event, choice)
+    survival = np.prod(np.where(contact, 1.0 - task.termination.astype(float), 1.0), axis=1)
+    transitions = scipy.sparse.coo_array(
+        (probability * survival, (start, grid_world_number(values, after))),
+        shape=(number * num_moves, number),
+    )
+    rewards = np.bincount(
+        start, probability * (contact @ task.reward), minlength=number * num_moves
+    ).reshape(number, num_moves)
+    slip = float(task.slip)
+    move_of_action = (1.0 - slip) * np.eye(num_moves) + slip / num_moves
+    slips = scipy.sparse.kron(scipy.sparse.eye_array(number), move_of_action)
+    within = [np.isin(states[:, i], cells) for i, cells in enumerate(starts)]
+    is_initial = np.all([possible, *within], axis=0)
+    return FiniteMDP(
+        transitions=scipy.sparse.csr_array(slips @ transitions.tocsr()),
+        rewards=rewards @ move_of_action.T + float(task.step_reward),
+        initial=is_initial / is_initial.sum(),
+        horizon=int(task.horizon),
+    )
+
+
+def _starts(task: GridWorldTask) -> list[Int[np.ndarray, "cells"]]:
+    """Return the agent's first cells, [0] for the missing key, and the cells objects appear in."""
+    spawn = task.spawn_cells[: task.num_spawn_cells]
+    objects = range(int(task.used.sum()))
+    return [
+        spawn if task.random_start else task.start[None],
+        np.zeros(1, np.int32),
+        *(spawn if task.random[i] else task.cell[i : i + 1] for i in objects),
+    ]
+
+
+def grid_world_values(dynamics: GridWorld, task: GridWorldTask) -> list[Int[np.ndarray, "values"]]:
+    """Return the agent's possible cells, whether it may have a key, and objects' possible cells.
+
+    Of the task's NumPy arrays. Each list is sorted; an object may be `ABSENT`.
+    """
+    walkable = np.flatnonzero(~(task.walls | task.doors))
+    cells = (walkable if task.walk[i] > 0.0 else x for i, x in enumerate(_starts(task)[2:]))
+    keys = np.arange(1 + (dynamics.doors and bool(task.key.any())))
+    return [np.flatnonzero(~task.walls), keys, *(np.append(ABSENT, x) for x in cells)]
+
+
+def grid_world_number(
+    values: list[Int[np.ndarray, "values"]], state: GridWorldState
+) -> Int[np.ndarray, "rows"]:
+    """Return the numbers of states, given a task's `grid_world_values`."""
+    cells = np.where(state.present, state.cell, ABSENT)[:, : len(values) - 2]
+    columns = (state.agent, state.has_key, *cells.T)
+    places = [np.searchsorted(x, column) for x, column in zip(values, columns, strict=True)]
+    return np.ravel_multi_index(places, [len(x) for x in values])
+
+
+def _possible_draws(task: GridWorldTask, cells: Int[np.ndarray, "starts objects"]) -> tuple:
+    """Return all that objects in some cells may do.
+
+    Returns:
+      The number of the start, the draws that decide whether each object walks or respawns, those
+      that decide where, and the probability; a row for each outcome.
+    """
+    row, probability = np.arange(len(cells)), np.ones(len(cells))
+    event, choice = np.zeros((2, len(cells), len(task.used)), np.float32)
+    for i, appears in enumerate(_starts(task)[2:]):
+        absent, parts = cells[row, i] == ABSENT, []
+        for those, chance, number in (
+            (~absent, float(task.walk[i]), 4),
+            (absent, float(task.respawn[i]), len(appears)),
+        ):
+            weights = np.array([1.0 - chance, *[chance / number] * number])
+            draws = np.maximum(np.arange(number + 1) - 0.5, 0.0) / number
+            option = np.flatnonzero(weights)  # 0: nothing happens.
+            of = np.repeat(np.flatnonzero(those), len(option))
+            option = np.resize(option, len(of))
+            parts.append((of, option == 0, draws[option], weights[option]))
+        of, stays, drawn, weight = (np.concatenate(x) for x in zip(*parts, strict=True))
+        row, probability, event, choice = row[of], probability[of] * weight, event[of], choice[of]
+        event[:, i], choice[:, i] = stays, drawn
+    return row, event, choice, probability
+
+
+def _advanced(
+    dynamics: GridWorld,
+    task: GridWorldTask,
+    states: Int[np.ndarray, "states values"],
+    start: Int[np.ndarray, "rows"],
+    event: Float[np.ndarray, "rows objects"],
+    choice: Float[np.ndarray, "rows objects"],
+) -> tuple[GridWorldState, Bool[np.ndarray, "rows objects"]]:
+    """Return the next state of each row, and which objects are touched."""
+    parts = []
+    for first in range(0, len(start), _ROWS):
+        rows = np.arange(first, first + _ROWS) % len(start)  # Always as many: compiled once.
+        number, move = np.divmod(start[rows], len(MOVES[dynamics.moves]))
+        agent, has_key, *cells = states[number].T.astype(np.int32)
+        cell = np.full((_ROWS, dynamics.max_objects), ABSENT, np.int32)
+        cell[:, : len(cells)] = np.stack(cells, axis=-1)
+        time = np.zeros(_ROWS, np.int32)
+        state = GridWorldState(
+            agent=agent, cell=cell, present=cell != ABSENT, has_key=has_key > 0, time=time
+        )
+        after = _advance(dynamics, task, state, move, event[rows], choice[rows])
+        parts.append(jax.device_get(after))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(start)], *parts)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _advance(dynamics: GridWorld, task: GridWorldTask, state, move, event, choice):
+    def one(state, move, event, choice):
+        never, any_ = jnp.float32(1.0), jnp.float32(0.0)
+        draws = Draws(event=event, choice=choice, slip=never, slip_action=any_, end=any_)
+        return dynamics.advance(task, state, move, draws)
+
+    return jax.vmap(one)(state, move, event, choice)
 
 
 class Optimum(NamedTuple):

@@ -9,12 +9,7 @@ import pytest
 
 import environments
 from environments import exact_returns
-from environments.exact_returns import (
-    expected_returns,
-    finite_mdp,
-    grid_world_model,
-    optimal_policy,
-)
+from environments.exact_returns import expected_returns, finite_mdp, optimal_policy
 from environments.suites.grid_heldout import DYNAMICS
 from environments.suites.grid_worlds import GridWorld, Object, make_task, mazes
 
@@ -51,17 +46,14 @@ def test_returns_by_hand(name, random, optimal):
 
 def rollouts(task: environments.Environment, policy: np.ndarray | None) -> np.ndarray:
     """Returns of the simulator's episodes, by a policy on the states' numbers or at random."""
-    model = grid_world_model._Model(DYNAMICS, task.params)
+    values = exact_returns.grid_world_values(DYNAMICS, jax.device_get(task.params))
     states = RESET(task.params, jax.random.split(jax.random.key(0), EPISODES))
     rng = np.random.default_rng(0)
     total, lives = np.zeros(EPISODES), np.ones(EPISODES, bool)
-    used = np.asarray(task.params.used)
     for time in range(int(task.params.horizon)):
         actions = rng.integers(0, 5, EPISODES)
         if policy is not None:
-            cells = np.where(states.present, states.cell, -1)[:, used]
-            has_key = np.asarray(states.has_key, int)
-            actions = policy[time, model.number(np.asarray(states.agent), has_key, cells)]
+            actions = policy[time, exact_returns.grid_world_number(values, jax.device_get(states))]
         keys = jax.random.split(jax.random.fold_in(jax.random.key(1), time), EPISODES)
         states, reward, discount = step(task.params, states, jnp.asarray(actions), keys)
         total += np.where(lives, reward, 0.0)
@@ -97,7 +89,7 @@ def test_an_object_that_walks_into_the_agent_is_touched():
     dynamics = GridWorld(height=1, width=2, max_objects=1, kinds=1)
     thing = Object(1.0, 1.0, 0.0, cell=(0, 1), walk=1.0)
     task = make_task(dynamics, mazes.room(1, 2), (thing,), horizon=1, start=(0, 0))
-    found = expected_returns(grid_world_model.grid_world(dynamics, task))
+    found = expected_returns(finite_mdp(environments.Environment("two cells", dynamics, task)))
     assert found.optimal == pytest.approx(1.0)  # By walking to it.
     assert found.random == pytest.approx(1 / 5 + 4 / 5 * 1 / 4)
 
