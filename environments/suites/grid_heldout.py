@@ -8,8 +8,7 @@ suite is four compiled programs.
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,17 +32,35 @@ DEEP_SEA = small_tasks.DeepSea(max_size=7)
 GOOD, HAZARD, OTHER = range(3)  # The kinds of objects.
 
 
-_drawn = partial(make_task, DYNAMICS)
+def _good(respawn: float, reward: float = 1.0, termination: float = 0.0, **more: Any) -> Object:
+    return Object(reward, termination, respawn, GOOD, **more)
 
 
-def _placed(
-    number: int, maze: mazes.Maze, objects: Sequence[Object], **settings: Any
-) -> GridWorldTask:
-    """Build a task whose cells of the start and all objects are drawn once, from this number."""
-    goods = [thing for thing in objects if thing.kind == GOOD]
-    hazards = [thing for thing in objects if thing.kind != GOOD]
-    rng = np.random.default_rng([SEED, number])
-    return make_fixed_task(DYNAMICS, rng, maze, goods, hazards, **settings)
+def _hazard(termination: float, respawn: float, reward: float = -1.0, **more: Any) -> Object:
+    return Object(reward, termination, respawn, HAZARD, **more)
+
+
+_GOAL, _TRAP = _good(0.0, termination=1.0), _hazard(1.0, 0.0)  # Both end the episode.
+
+
+def _at(cell: mazes.Cell, thing: Object) -> Object:
+    return dataclasses.replace(thing, cell=cell)
+
+
+def _task(
+    maze: mazes.Maze, objects: Sequence[Object], *, placed_by: int | None = None, **settings: Any
+) -> Callable[[], GridWorldTask]:
+    """Return a function that builds a task; `placed_by` is the number that cells are drawn by."""
+
+    def build() -> GridWorldTask:
+        if placed_by is None:
+            return make_task(DYNAMICS, maze, objects, **settings)
+        goods = [thing for thing in objects if thing.kind == GOOD]
+        hazards = [thing for thing in objects if thing.kind != GOOD]
+        rng = np.random.default_rng([SEED, placed_by])
+        return make_fixed_task(DYNAMICS, rng, maze, goods, hazards, **settings)
+
+    return build
 
 
 _RNG = np.random.default_rng(SEED)
@@ -81,142 +98,92 @@ _ZIGZAG = """
 
 # The mechanics of discovery tasks, with other sizes, scales and mixes.
 _FAMILIAR = {
-    "tiny_dense_fixed": partial(
-        _placed,
-        0,
-        mazes.room(4, 4),
-        (*[Object(1.0, 0.0, 0.3, GOOD)] * 2, Object(-1.0, 0.2, 0.2, HAZARD)),
-        horizon=40,
+    "tiny_dense_fixed": _task(
+        mazes.room(4, 4), [*2 * [_good(0.3)], _hazard(0.2, 0.2)], horizon=40, placed_by=0
     ),
-    "tiny_sparse_random": partial(
-        _drawn,
-        mazes.room(3, 4),
-        (Object(1.0, 1.0, 0.0, GOOD), Object(-1.0, 1.0, 0.0, HAZARD)),
-        horizon=15,
+    "tiny_sparse_random": _task(mazes.room(3, 4), [_GOAL, _TRAP], horizon=15),
+    "corridor_random": _task(mazes.room(1, 10), [_good(0.5)], horizon=60),
+    "large_dense_fixed": _task(
+        _BARS, [*4 * [_good(0.1)], *3 * [_hazard(0.3, 0.3)]], horizon=120, placed_by=3
     ),
-    "corridor_random": partial(
-        _drawn, mazes.room(1, 10), (Object(1.0, 0.0, 0.5, GOOD),), horizon=60
-    ),
-    "large_dense_fixed": partial(
-        _placed,
-        3,
-        _BARS,
-        (*[Object(1.0, 0.0, 0.1, GOOD)] * 4, *[Object(-1.0, 0.3, 0.3, HAZARD)] * 3),
-        horizon=120,
-    ),
-    "large_dense_random": partial(
-        _drawn, mazes.room(10, 10), (Object(1.0, 0.0, 0.2, GOOD),) * 6, horizon=120
-    ),
-    "four_rooms_sparse_fixed": partial(
-        _placed,
-        5,
-        _FOUR_ROOMS,
-        (Object(1.0, 1.0, 0.0, GOOD), Object(-1.0, 1.0, 0.0, HAZARD)),
-        horizon=80,
-    ),
-    "large_rewards_random": partial(
-        _drawn,
+    "large_dense_random": _task(mazes.room(10, 10), 6 * [_good(0.2)], horizon=120),
+    "four_rooms_sparse_fixed": _task(_FOUR_ROOMS, [_GOAL, _TRAP], horizon=80, placed_by=5),
+    "large_rewards_random": _task(
         mazes.room(4, 10),
-        (*[Object(10.0, 0.0, 0.2, GOOD)] * 2, *[Object(-10.0, 0.1, 0.2, HAZARD)] * 2),
+        [*2 * [_good(0.2, reward=10.0)], *2 * [_hazard(0.1, 0.2, reward=-10.0)]],
         horizon=60,
     ),
-    "small_rewards_fixed": partial(
-        _placed,
-        7,
+    "small_rewards_fixed": _task(
         mazes.room(10, 4),
-        (*[Object(0.1, 0.0, 0.2, GOOD)] * 3, *[Object(-0.1, 0.1, 0.5, HAZARD)] * 2),
+        [*3 * [_good(0.2, reward=0.1)], *2 * [_hazard(0.1, 0.5, reward=-0.1)]],
         horizon=60,
+        placed_by=7,
     ),
     # Both goods end the episode: a small one nearby, a large one far away.
-    "near_or_far": partial(
-        _drawn,
+    "near_or_far": _task(
         mazes.room(5, 10),
-        (Object(0.2, 1.0, 0.0, OTHER, cell=(2, 3)), Object(3.0, 1.0, 0.0, GOOD, cell=(2, 9))),
+        [
+            Object(0.2, 1.0, 0.0, OTHER, cell=(2, 3)),
+            _good(0.0, reward=3.0, termination=1.0, cell=(2, 9)),
+        ],
         horizon=60,
         start=(2, 2),
     ),
-    "cliff": partial(
-        _drawn,
+    "cliff": _task(
         mazes.parse(_CLIFF),
-        (
-            Object(1.0, 1.0, 0.0, GOOD, cell=mazes.find(_CLIFF, "G")[0]),
-            *[Object(-0.5, 1.0, 0.0, HAZARD, cell=cell) for cell in mazes.find(_CLIFF, "H")],
-        ),
+        [
+            _at(mazes.find(_CLIFF, "G")[0], _GOAL),
+            *(_hazard(1.0, 0.0, reward=-0.5, cell=cell) for cell in mazes.find(_CLIFF, "H")),
+        ],
         horizon=40,
         start=mazes.find(_CLIFF, "S")[0],
     ),
-    "costly_steps": partial(
-        _drawn,
-        mazes.room(4, 5),
-        (Object(1.0, 1.0, 0.0, GOOD),),
-        horizon=40,
-        step_reward=-0.05,
-    ),
+    "costly_steps": _task(mazes.room(4, 5), [_GOAL], horizon=40, step_reward=-0.05),
     # Small rewards mark the path, a large one its end.
-    "zigzag": partial(
-        _drawn,
+    "zigzag": _task(
         mazes.parse(_ZIGZAG),
-        (
-            Object(0.25, 0.0, 0.0, OTHER, cell=(0, 5)),
-            Object(0.25, 0.0, 0.0, OTHER, cell=(2, 7)),
-            Object(0.25, 0.0, 0.0, OTHER, cell=(2, 2)),
-            Object(2.0, 1.0, 0.0, GOOD, cell=mazes.find(_ZIGZAG, "G")[0]),
-        ),
+        [
+            *(Object(0.25, 0.0, 0.0, OTHER, cell=cell) for cell in ((0, 5), (2, 7), (2, 2))),
+            _good(0.0, reward=2.0, termination=1.0, cell=mazes.find(_ZIGZAG, "G")[0]),
+        ],
         horizon=120,
         start=mazes.find(_ZIGZAG, "S")[0],
     ),
 }
 # Mechanics that no discovery task has.
 _NEW = {
-    "key_door": partial(
-        _drawn,
+    "key_door": _task(
         mazes.parse(_KEY_DOOR),
-        (
+        [
             Object(0.1, kind=OTHER, cell=mazes.find(_KEY_DOOR, "K")[0], key=True),
-            Object(1.0, 1.0, 0.0, GOOD, cell=mazes.find(_KEY_DOOR, "G")[0]),
-        ),
+            _at(mazes.find(_KEY_DOOR, "G")[0], _GOAL),
+        ],
         horizon=80,
         start=mazes.find(_KEY_DOOR, "S")[0],
         doors=mazes.find(_KEY_DOOR, "D"),
     ),
-    "key_door_random": partial(
-        _drawn,
+    "key_door_random": _task(
         mazes.parse(_KEY_DOOR_RANDOM),
-        (
+        [
             Object(0.1, kind=OTHER, key=True),
-            Object(1.0, 1.0, 0.0, GOOD, cell=mazes.find(_KEY_DOOR_RANDOM, "G")[0]),
-        ),
+            _at(mazes.find(_KEY_DOOR_RANDOM, "G")[0], _GOAL),
+        ],
         horizon=80,
         doors=mazes.find(_KEY_DOOR_RANDOM, "D"),
         spawn=mazes.mask(_KEY_DOOR_RANDOM, "s"),
     ),
-    "moving_hazards": partial(
-        _drawn,
-        mazes.room(6, 6),
-        (
-            *[Object(1.0, 0.0, 0.3, GOOD)] * 2,
-            *[Object(-1.0, 0.5, 1.0, HAZARD, walk=0.5)] * 3,
-        ),
-        horizon=60,
+    "moving_hazards": _task(
+        mazes.room(6, 6), [*2 * [_good(0.3)], *3 * [_hazard(0.5, 1.0, walk=0.5)]], horizon=60
     ),
-    "moving_goods": partial(
-        _drawn, mazes.room(5, 5), (Object(1.0, 0.0, 1.0, GOOD, walk=0.4),) * 2, horizon=60
-    ),
-    "slippery_fixed": partial(
-        _placed,
-        16,
+    "moving_goods": _task(mazes.room(5, 5), 2 * [_good(1.0, walk=0.4)], horizon=60),
+    "slippery_fixed": _task(
         mazes.room(6, 7),
-        (*[Object(1.0, 0.0, 0.2, GOOD)] * 2, *[Object(-1.0, 0.5, 0.5, HAZARD)] * 2),
+        [*2 * [_good(0.2)], *2 * [_hazard(0.5, 0.5)]],
         horizon=60,
         slip=0.3,
+        placed_by=16,
     ),
-    "slippery_random": partial(
-        _drawn,
-        mazes.room(5, 5),
-        (Object(1.0, 1.0, 0.0, GOOD), Object(-1.0, 1.0, 0.0, HAZARD)),
-        horizon=40,
-        slip=0.25,
-    ),
+    "slippery_random": _task(mazes.room(5, 5), [_GOAL, _TRAP], horizon=40, slip=0.25),
 }
 _GRID_WORLDS = _FAMILIAR | _NEW
 _SEAS = {"deep_sea_5": 5, "deep_sea_7": 7}

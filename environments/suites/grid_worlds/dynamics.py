@@ -11,6 +11,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from disco_common.ranges import AT_LEAST_1
 from environments.base import restart, transition
 from environments.errors import require
 from environments.suites.grid_worlds.mazes import MOVES, ORTHOGONAL, Cell, neighbour_table
@@ -126,9 +127,7 @@ class GridWorld:
     doors: bool = False
 
     def __post_init__(self):
-        for field in ("height", "width", "max_objects", "kinds"):
-            value = getattr(self, field)
-            require(value >= 1, f"GridWorld.{field} must be at least 1, found {value}.")
+        AT_LEAST_1.require(self, "GridWorld.", "height", "width", "max_objects", "kinds")
         require(self.kinds <= 24, f"GridWorld.kinds must be at most 24, found {self.kinds}.")
         require(
             self.moves in MOVES,
@@ -197,7 +196,7 @@ class GridWorld:
         return state, contact
 
     def neighbours(self, moves: tuple[Cell, ...]) -> Int[Array, "cells moves"]:
-        """Return the cell that each move leads to; see `cells.neighbour_table`."""
+        """Return the cell that each move leads to; see `mazes.neighbour_table`."""
         return jnp.asarray(neighbour_table(self.height, self.width, moves))
 
     def _draw(self, key: PRNGKeyArray) -> Draws:

@@ -6,8 +6,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Shaped
+from jaxtyping import Array, Bool, Shaped
 
+from disco_common.ranges import AT_LEAST_1, FRACTION
 from environments.errors import require
 from environments.suites.grid_worlds import mazes
 from environments.suites.grid_worlds.dynamics import GridWorld, GridWorldTask
@@ -68,18 +69,21 @@ def make_task(
         probability, saying what was found and expected.
     """
     _check(dynamics, maze, objects, horizon, slip, has_doors=bool(doors))
-    walls = np.ones((dynamics.height, dynamics.width), bool)
-    walls[: maze.shape[0], : maze.shape[1]] = maze
+    padding = ((0, dynamics.height - maze.shape[0]), (0, dynamics.width - maze.shape[1]))
+    walls = np.pad(maze, padding, constant_values=True)
     free = _free_cells(walls, objects, doors, start)
     if spawn is not None:
-        allowed = np.zeros_like(walls)
-        allowed[: maze.shape[0], : maze.shape[1]] = spawn
-        free &= allowed
+        free &= np.pad(spawn, padding)
     spawn_cells = np.flatnonzero(free)
-    _check_spawn_cells(spawn_cells, objects, start)
+    num_random = sum(thing.cell is None for thing in objects)
+    require(
+        len(spawn_cells) > num_random or not (num_random or start is None),
+        f"Expected more than {num_random} cells for random placement, found {len(spawn_cells)}.",
+    )
+    closed = np.isin(np.arange(walls.size), [_number(cell, dynamics.width) for cell in doors])
     return GridWorldTask(
         walls=jnp.asarray(walls.ravel()),
-        doors=jnp.asarray(_mask(walls.shape, doors).ravel()),
+        doors=jnp.asarray(closed),
         start=jnp.int32(_number(start, dynamics.width)),
         random_start=jnp.bool_(start is None),
         spawn_cells=jnp.asarray(
@@ -138,14 +142,10 @@ def _check(
         len(objects) <= dynamics.max_objects,
         f"Found {len(objects)} objects, expected at most {dynamics.max_objects}.",
     )
-    require(horizon >= 1, f"The horizon must be at least 1 step, found {horizon}.")
-    for what, p in [("slip", slip)] + [
-        (what, getattr(thing, what))
-        for thing in objects
-        for what in ("termination", "respawn", "walk")
-    ]:
-        require(0.0 <= p <= 1.0, f"Expected a probability for {what!r}, found {p}.")
+    AT_LEAST_1.require_value("horizon", horizon)
+    FRACTION.require_value("slip", slip)
     for thing in objects:
+        FRACTION.require(thing, "", "termination", "respawn", "walk")
         require(
             0 <= thing.kind < dynamics.kinds,
             f"Expected an object kind below {dynamics.kinds}, found {thing.kind}.",
@@ -181,18 +181,6 @@ def _free_cells(
     return free
 
 
-def _check_spawn_cells(
-    spawn_cells: Int[np.ndarray, "n"], objects: Sequence[Object], start: Cell | None
-) -> None:
-    num_random = sum(thing.cell is None for thing in objects)
-    if num_random or start is None:
-        require(
-            len(spawn_cells) > num_random,
-            f"Expected more than {num_random} cells for random placement,"
-            f" found {len(spawn_cells)}.",
-        )
-
-
 def _object_arrays(
     dynamics: GridWorld, objects: Sequence[Object]
 ) -> dict[str, Shaped[Array, "objects"]]:
@@ -217,13 +205,6 @@ def _object_arrays(
         "cell": column(cells, np.int32),
         "key": column((thing.key for thing in objects), bool),
     }
-
-
-def _mask(shape: tuple[int, ...], cells: Sequence[Cell]) -> Bool[np.ndarray, "height width"]:
-    mask = np.zeros(shape, bool)
-    for cell in cells:
-        mask[cell] = True
-    return mask
 
 
 def _number(cell: Cell | None, width: int) -> int:

@@ -229,11 +229,11 @@ def test_slipping_replaces_the_action_by_a_random_one():
         ({"maze": mazes.room(4, 4)}, "4x4 does not fit in the canvas of 3x4"),
         ({"objects": [Object(1.0)] * 4}, "Found 4 objects, expected at most 3"),
         ({"objects": [Object(1.0, kind=2)]}, "kind below 2, found 2"),
-        ({"objects": [Object(1.0, 1.5)]}, "probability for 'termination', found 1.5"),
+        ({"objects": [Object(1.0, 1.5)]}, "termination is 1.5; expected 0 to 1"),
         ({"objects": [Object(1.0, cell=(0, 0))]}, r"for the start, found \(0, 0\)"),
         ({"objects": [Object(1.0, cell=(5, 0))]}, r"for an object, found \(5, 0\)"),
         ({"doors": [(1, 1)]}, "Keys and doors need dynamics with doors=True"),
-        ({"horizon": 0}, "at least 1 step, found 0"),
+        ({"horizon": 0}, "horizon is 0; expected at least 1"),
         ({"maze": mazes.room(1, 2), "objects": [Object(1.0)] * 2}, "more than 2 cells"),
     ],
 )
