@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import dm_env
+import jax
 import numpy as np
 from dm_env import specs
 
 from environments.base import Environment, ObservationSpec, Simulators
 from environments.errors import import_package
+from environments.output_checks import bounds
 from environments.registry import make
 from environments.simulators import start
 
@@ -34,8 +36,7 @@ class Single(gym.Env):
         """Take an environment or its name; the first reset starts the simulator.
 
         Raises:
-          EnvironmentNameError: (a `ValueError`) if there is none of this name.
-          MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
+          EnvironmentNameError, MissingPackageError: as `environments.make`.
         """
         self._one = Vector(environment, 1, workers=1)
         self.environment = self._one.environment
@@ -100,8 +101,7 @@ class Vector(gym.vector.VectorEnv):
           workers: see `HostEnvironment.start`.
 
         Raises:
-          EnvironmentNameError: (a `ValueError`) if there is none of this name.
-          MissingPackageError: (an `ImportError`) if a package that it needs is not installed.
+          EnvironmentNameError, MissingPackageError: as `environments.make`.
           ValueError: if the batch is empty.
         """
         self._simulators: Simulators | None = None  # First: `close` is called in any case.
@@ -123,7 +123,7 @@ class Vector(gym.vector.VectorEnv):
             self.close_extras()
             first = int(self.np_random.integers(_SEEDS))
             self._simulators = start(self.environment, self.num_envs, first, self._workers)
-        return _copy(self._simulators.reset().observation), {}
+        return jax.tree.map(np.array, self._simulators.reset().observation), {}
 
     def step(self, actions: Any):
         """Take one step in each environment, or start a new episode where one has ended.
@@ -138,13 +138,15 @@ class Vector(gym.vector.VectorEnv):
         if self._simulators is None:
             raise ValueError(f"{self.environment.name} was stepped; expected a reset before.")
         timestep = self._simulators.step(_checked(self.environment, actions, (self.num_envs,)))
-        terminated, truncated = _ends(timestep)
-        ended, info = terminated | truncated, {}
+        ended, info = np.asarray(timestep.step_type) == dm_env.StepType.LAST, {}
+        terminated = ended & (np.asarray(timestep.discount) == 0)
         if ended.any():
             for name, values in self._simulators.results.items():
                 info |= {name: np.where(ended, values, 0.0), f"_{name}": ended}
         reward = np.array(timestep.reward, np.float64)
-        return _copy(timestep.observation), reward, terminated, truncated, info
+        # Copies, which the next step does not overwrite.
+        observation = jax.tree.map(np.array, timestep.observation)
+        return observation, reward, terminated, ended & ~terminated, info
 
     def close_extras(self, **kwargs: Any) -> None:
         """Stop the simulators."""
@@ -159,16 +161,8 @@ def _space(spec: ObservationSpec) -> Any:
         return gym.spaces.Dict({name: _space(leaf) for name, leaf in spec.items()})
     if isinstance(spec, specs.DiscreteArray):
         return gym.spaces.Discrete(int(spec.num_values))
-    if isinstance(spec, specs.BoundedArray):
-        low, high = (np.broadcast_to(x, spec.shape) for x in (spec.minimum, spec.maximum))
-    elif spec.dtype == np.bool_:
-        low, high = np.zeros(spec.shape, bool), np.ones(spec.shape, bool)
-    else:
-        is_whole = np.issubdtype(spec.dtype, np.integer)
-        limits: Any = np.iinfo(spec.dtype) if is_whole else None
-        ends = (limits.min, limits.max) if is_whole else (-np.inf, np.inf)
-        low, high = (np.full(spec.shape, end, spec.dtype) for end in ends)
-    return gym.spaces.Box(low.astype(spec.dtype), high.astype(spec.dtype), dtype=spec.dtype.type)
+    low, high = (np.full(spec.shape, x, spec.dtype) for x in bounds(spec))
+    return gym.spaces.Box(low, high, dtype=spec.dtype.type)
 
 
 def _checked(environment: Environment, action: Any, leading: tuple[int, ...]) -> np.ndarray:
@@ -193,24 +187,9 @@ def _checked(environment: Environment, action: Any, leading: tuple[int, ...]) ->
     return found.astype(spec.dtype)
 
 
-def _ends(timestep: dm_env.TimeStep) -> tuple[np.ndarray, np.ndarray]:
-    """Return which episodes have terminated, and which were truncated."""
-    is_last = np.asarray(timestep.step_type) == dm_env.StepType.LAST
-    terminated = is_last & (np.asarray(timestep.discount) == 0)
-    return terminated, is_last & ~terminated
-
-
 def _member(space: Any, observation: Any) -> Any:
     """Return the only observation of a batch, as a member of the space."""
     if isinstance(observation, Mapping):
         return {name: _member(space[name], leaf) for name, leaf in observation.items()}
-    if isinstance(space, gym.spaces.Discrete):
-        return np.int64(observation[0])
-    return np.array(observation[0])
-
-
-def _copy(observation: Any) -> Any:
-    """Return observations that the next step does not overwrite."""
-    if isinstance(observation, Mapping):
-        return {name: _copy(leaf) for name, leaf in observation.items()}
-    return np.array(observation)
+    is_choice = isinstance(space, gym.spaces.Discrete)
+    return np.int64(observation[0]) if is_choice else np.array(observation[0])

@@ -161,6 +161,19 @@ def number(found: Any) -> Any:
     return np.asarray(found).item()
 
 
+def bounds(spec: specs.Array) -> tuple[Any, Any]:
+    """Return the smallest and the largest numbers: a spec's own, or those of its dtype."""
+    if isinstance(spec, specs.BoundedArray):
+        kind = np.float64 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
+        return spec.minimum.astype(kind), spec.maximum.astype(kind)
+    if np.issubdtype(spec.dtype, np.floating):
+        return -np.inf, np.inf
+    if spec.dtype == bool:
+        return 0, 1
+    limits = np.iinfo(spec.dtype)
+    return limits.min, limits.max
+
+
 def shown(name: str) -> str:
     """Return a name for a message: shortened, without control characters."""
     return printable(name if len(name) <= _MOST_CHARACTERS else f"{name[:_MOST_CHARACTERS]}…")
@@ -242,7 +255,7 @@ def _fits(spec: specs.Array, found: Any, lead: tuple[int, ...]) -> bool:
     wants_float = jnp.issubdtype(spec.dtype, jnp.floating)
     if isinstance(array, jax.ShapeDtypeStruct):
         return wants_float or not is_float
-    low, high = _bounds(spec)
+    low, high = bounds(spec)
     if wants_float:
         slack = _TOLERANCE * (high - low)
         is_bounded = len(spec.shape) == 3 and _is_picture(spec) and np.isfinite(slack).all()
@@ -258,19 +271,6 @@ def _fits(spec: specs.Array, found: Any, lead: tuple[int, ...]) -> bool:
 def _is_picture(spec: specs.Array) -> bool:
     """Return whether arrays are pictures, with channels first, last or without."""
     return len(spec.shape) in (2, 3) and sorted(spec.shape)[-2] >= SMALLEST_PICTURE
-
-
-def _bounds(spec: specs.Array) -> tuple[Any, Any]:
-    """Return the smallest and the largest numbers: a spec's own, or those of its dtype."""
-    if isinstance(spec, specs.BoundedArray):
-        kind = np.float64 if np.issubdtype(spec.dtype, np.floating) else spec.dtype
-        return spec.minimum.astype(kind), spec.maximum.astype(kind)
-    if np.issubdtype(spec.dtype, np.floating):
-        return -np.inf, np.inf
-    if spec.dtype == bool:
-        return 0, 1
-    limits = np.iinfo(spec.dtype)
-    return limits.min, limits.max
 
 
 def _as_array(found: Any) -> np.ndarray | jax.ShapeDtypeStruct | None:

@@ -239,11 +239,12 @@ def _observations(dynamics: Gymnasium, space: Any) -> _Conversion:
         raise ValueError(
             f"{dynamics.name} has observations of the space {shown(str(space))}, which is empty."
         )
-    for path in leaves:
-        if "/".join(path) in {"/".join(other) for other in leaves if other != path}:
-            name = shown("/".join(path))
-            raise ValueError(f"{dynamics.name} has two observations named '{name}'.")
-    parts = {"/".join(path): part for path, part in leaves.items()}
+    parts: dict[str, Any] = {}
+    for path, part in leaves.items():
+        name = "/".join(path)
+        if name in parts:
+            raise ValueError(f"{dynamics.name} has two observations named '{shown(name)}'.")
+        parts[name] = part
 
     def convert(observation: Any) -> dict[str, Any]:
         converted = {}
@@ -338,9 +339,7 @@ def _box(name: str, space: Any) -> _Conversion:
             spec = specs.BoundedArray((*sides, channels), np.uint8, 0, 255, name=name)
             if in_front:
                 return _Conversion(spec, lambda x: np.moveaxis(np.asarray(x, np.uint8), 0, -1))
-            if len(shape) == 2:
-                return _Conversion(spec, lambda x: np.asarray(x, np.uint8)[..., None])
-            return _Conversion(spec, lambda x: np.asarray(x, np.uint8))
+            return _Conversion(spec, lambda x: np.asarray(x, np.uint8).reshape(spec.shape))
     if np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_:
         limits = np.iinfo(np.int32)
         low = max(limits.min, int(np.min(space.low)) if space.low.size else 0)
