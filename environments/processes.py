@@ -36,7 +36,28 @@ _GUARD = (
 )
 
 
-class SerialSimulators:
+class _BatchSimulators:
+    """Simulators that write their time steps into the arrays of a `Batch`, at a command."""
+
+    def __init__(self, batch: Batch, batch_size: int):
+        self.batch_size, self.restarts = batch_size, 0
+        self._batch = batch
+        self.results: Mapping[str, np.ndarray] = batch.results
+
+    def reset(self) -> dm_env.TimeStep:
+        self._exchange("reset")
+        return self._batch.timestep()
+
+    def step(self, action: np.ndarray) -> dm_env.TimeStep:
+        self._batch.action[...] = action
+        self._exchange("step")
+        return self._batch.timestep()
+
+    def _exchange(self, command: str) -> None:
+        raise NotImplementedError
+
+
+class SerialSimulators(_BatchSimulators):
     """Simulators stepped in sequence, in this thread: for steps that take microseconds."""
 
     def __init__(
@@ -48,25 +69,16 @@ class SerialSimulators:
         result_names: tuple[str, ...] = (),
     ):
         """Make the simulators, with consecutive seeds."""
-        self.batch_size, self.restarts = batch_size, 0
-        self._batch = Batch(*_layout(dynamics, result_names, batch_size))
+        super().__init__(Batch(*_layout(dynamics, result_names, batch_size)), batch_size)
         with generators_kept():
             self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
-        self.results: Mapping[str, np.ndarray] = self._batch.results
-
-    def reset(self) -> dm_env.TimeStep:
-        return self._advance("reset")
-
-    def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        self._batch.action[...] = action
-        return self._advance("step")
 
     def close(self) -> None:
         for simulator in self._simulators:
             simulator.close()
         self._simulators = []
 
-    def _advance(self, command: str) -> dm_env.TimeStep:
+    def _exchange(self, command: str) -> None:
         try:
             with generators_kept():
                 advance(self._simulators, self._batch, 0, command)
@@ -74,10 +86,9 @@ class SerialSimulators:
             raise
         except Exception as error:  # The simulators'.
             raise simulator_failed("", traceback.format_exc()) from error
-        return self._batch.timestep()
 
 
-class ProcessSimulators:
+class ProcessSimulators(_BatchSimulators):
     """Simulators in worker processes, several in each; arrays pass through shared memory.
 
     A worker that dies, or whose simulator raises an `EngineDiedError`, is replaced: the episodes of
@@ -107,15 +118,13 @@ class ProcessSimulators:
         """
         if num_processes is not None and num_processes < 1:
             raise ValueError(f"num_processes is {num_processes}; expected at least 1.")
-        self.batch_size, self.restarts = batch_size, 0
         self._patience, self._is_closed = patience, False
         num_processes = min(batch_size, num_processes or available_processors())
         use_short_folder()
         layout = _layout(dynamics, result_names, batch_size)
         # Unlike `SharedMemory`, this stays allocated while any array uses it, even after `close`.
         memory = RawArray("b", Batch(*layout).size)
-        self._batch = Batch(*layout, buffer=memoryview(memory))
-        self.results: Mapping[str, np.ndarray] = self._batch.results
+        super().__init__(Batch(*layout, buffer=memoryview(memory)), batch_size)
         bounds = np.linspace(0, batch_size, num_processes + 1).round().astype(int).tolist()
         self._workers = [
             Worker(make, memory, layout, seed, first, last)
@@ -126,15 +135,6 @@ class ProcessSimulators:
         except BaseException:
             self.close()
             raise
-
-    def reset(self) -> dm_env.TimeStep:
-        self._exchange("reset")
-        return self._batch.timestep()
-
-    def step(self, action: np.ndarray) -> dm_env.TimeStep:
-        self._batch.action[...] = action
-        self._exchange("step")
-        return self._batch.timestep()
 
     def close(self) -> None:
         self._is_closed = True
@@ -152,12 +152,17 @@ class ProcessSimulators:
         for worker in self._workers:
             worker.send(command)
         for worker in self._workers:
-            died = worker.wait(self._patience)
-            if self._is_closed:  # By another thread.
-                raise SimulatorError("The simulators were closed during a step.")
-            if died:
+            if died := self._wait(worker):
                 self._replace(worker, command, died, had_ended)
             worker.steps += 1
+
+    def _wait(self, worker: Worker) -> str | None:
+        """Wait for a worker's answer. Return how it died, or None."""
+        died = worker.wait(self._patience)
+        if self._is_closed:  # By another thread.
+            worker.stop(0.0)
+            raise SimulatorError("The simulators were closed during a step.")
+        return died
 
     def _replace(
         self, worker: Worker, command: str, died: str | None, had_ended: np.ndarray
@@ -186,11 +191,7 @@ class ProcessSimulators:
             worker.restart()
             for order in ("start", "reset" if command == "reset" else "continue"):
                 worker.send(order)
-                died = worker.wait(self._patience)
-                if self._is_closed:  # By another thread.
-                    worker.stop(0.0)
-                    raise SimulatorError("The simulators were closed during a step.")
-                if died:
+                if died := self._wait(worker):
                     break
 
 

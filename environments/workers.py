@@ -38,8 +38,6 @@ Make = Callable[[int], Simulator]
 
 _NUMPY: Any = np.random
 STEPS_OF_PROGRESS = 1000  # Of a process, after which its next death counts as the first.
-_ENGINE_DIED = "engine died: "
-_REFUSED = "refused: "
 _SECONDS_WITHOUT_PARENT = 1.0
 # A socket's path has 107 bytes at most, of which `multiprocessing` needs 32 behind the folder.
 _LONGEST_FOLDER, _SHORT_FOLDERS = 75, ("/tmp", "/var/tmp", "/dev/shm")
@@ -249,7 +247,7 @@ class Worker:
 
     def send(self, command: str) -> None:
         with contextlib.suppress(OSError):  # The process is dead; `wait` reports it.
-            self._pipe.send_bytes(command.encode())
+            self._pipe.send(command)
 
     def wait(self, seconds: float) -> str | None:
         """Wait for an answer. Return how the process died, or None.
@@ -263,17 +261,15 @@ class Worker:
                 self._process.kill()
                 self._process.join()
                 return f"did not answer within {seconds:g} seconds"
-            answer = self._pipe.recv_bytes().decode()
+            answer, text = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
             return f"died ({_exit_reason(self._process.exitcode)})"
-        if answer.startswith(_ENGINE_DIED):
-            return f"died ({answer.removeprefix(_ENGINE_DIED)})"
-        if answer.startswith(_REFUSED):
-            raise OutputError(answer.removeprefix(_REFUSED))
-        if answer != "done":
-            raise simulator_failed(" in its worker process", answer)
-        return None
+        if answer == "refused":
+            raise OutputError(text)
+        if answer == "failed":
+            raise simulator_failed(" in its worker process", text)
+        return f"died ({text})" if answer == "engine died" else None
 
     def hang_up(self) -> None:
         self._pipe.close()  # The process exits then.
@@ -355,7 +351,7 @@ def _work(pipe, seed, make, memory, layout, first, last, modules):
     simulators: list[Isolated] = []
     try:
         while True:
-            command = pipe.recv_bytes().decode()
+            command, answer = pipe.recv(), ("done", "")
             try:
                 if command == "start":
                     plugins.import_modules(modules)
@@ -363,13 +359,12 @@ def _work(pipe, seed, make, memory, layout, first, last, modules):
                 else:
                     advance(simulators, batch, first, command)
             except EngineDiedError as error:
-                pipe.send_bytes(f"{_ENGINE_DIED}{error}".encode())
+                answer = "engine died", str(error)
             except OutputError as error:
-                pipe.send_bytes(f"{_REFUSED}{error}".encode())
+                answer = "refused", str(error)
             except Exception:
-                pipe.send_bytes(traceback.format_exc().encode())
-            else:
-                pipe.send_bytes(b"done")
+                answer = "failed", traceback.format_exc()
+            pipe.send(answer)
     except (EOFError, OSError):
         pass  # The parent has closed the pipe.
     finally:
