@@ -270,7 +270,7 @@ def transition(
     reward: chex.Numeric,
     *,
     terminated: chex.Numeric,
-    truncated: chex.Numeric,
+    truncated: chex.Numeric = False,
 ) -> dm_env.TimeStep:
     """Return a MID or LAST time step inside `jit`.
 

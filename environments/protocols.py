@@ -4,30 +4,13 @@ Each module of `environments.suites` has a table `PROTOCOLS`, by the names of it
 """
 
 import dataclasses
-from typing import NamedTuple
 
 RETURN, BSUITE_SCORE, CRAFTER_SCORE = "return", "bsuite_score", "crafter_score"
 
 
-class Paper(NamedTuple):
-    """A publication that defines a benchmark or reports scores on it."""
-
-    citation: str
-    url: str
-
-
-DISCORL = Paper(
-    "Oh et al. 2025, Discovering state-of-the-art reinforcement learning algorithms",
-    "https://www.nature.com/articles/s41586-025-09761-x",
-)
-DREAMERV3 = Paper(
-    "Hafner et al. 2023, Mastering diverse domains through world models",
-    "https://arxiv.org/abs/2301.04104",
-)
-LPG = Paper(
-    "Oh et al. 2020, Discovering reinforcement learning algorithms",
-    "https://arxiv.org/abs/2007.08794",
-)
+DISCORL = "Oh et al. 2025, https://www.nature.com/articles/s41586-025-09761-x"
+DREAMERV3 = "Hafner et al. 2023, https://arxiv.org/abs/2301.04104"
+LPG = "Oh et al. 2020, https://arxiv.org/abs/2007.08794"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,11 +25,11 @@ class SuiteProtocol:
         none. Papers may report other budgets: see `evaluation/published`.
       scores: what papers report, of `RETURN` (the mean episode return), `BSUITE_SCORE` and
         `CRAFTER_SCORE`.
-      papers: that define the benchmark and its protocol, or report scores.
+      papers: that define the benchmark and its protocol, or report scores: authors, year and link.
     """
 
     frames_per_action: int = 1
     max_episode_frames: int | None = None
     budget_frames: int | None = None
     scores: tuple[str, ...] = (RETURN,)
-    papers: tuple[Paper, ...] = ()
+    papers: tuple[str, ...] = ()

@@ -48,10 +48,9 @@ class _Module(NamedTuple):
 
 
 _MODULES = {
-    "grid57": _Module("grid57 grid_generated", "grid57 grid_generated"),
+    "grid57": _Module("grid57 grid_generated lpg", "grid57 grid_generated lpg"),
     "grid_heldout": _Module("grid_heldout", "grid_heldout"),
     "mdp_generated": _Module("mdp_generated", "mdp_generated"),
-    "lpg": _Module("lpg", "lpg"),
     "small_tasks": _Module(
         "catch deep_sea delayed_chain",
         "delayed_chain",

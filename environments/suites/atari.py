@@ -40,7 +40,7 @@ from environments import names
 from environments.base import Environment
 from environments.errors import EnvironmentNameError, import_package, unknown_name
 from environments.processes import available_processors
-from environments.protocols import DISCORL, DREAMERV3, Paper, SuiteProtocol
+from environments.protocols import DISCORL, DREAMERV3, SuiteProtocol
 
 _ARGUMENTS = {"sticky": ("sticky", 1.0), "noops": ("max_noops", 100)}  # Field, largest value.
 FRAME_SKIP = 4
@@ -70,27 +70,15 @@ PROTOCOLS = {
         frames_per_action=FRAME_SKIP,
         max_episode_frames=MAX_FRAMES,
         budget_frames=200_000_000,
-        papers=(
-            Paper(
-                "Machado et al. 2018, Revisiting the Arcade Learning Environment",
-                "https://arxiv.org/abs/1709.06009",
-            ),
-            DISCORL,
-        ),
+        papers=("Machado et al. 2018, https://arxiv.org/abs/1709.06009", DISCORL),
     ),
     "atari100k": SuiteProtocol(
         frames_per_action=FRAME_SKIP,
         max_episode_frames=MAX_FRAMES,
         budget_frames=400_000,
         papers=(
-            Paper(
-                "Kaiser et al. 2020, Model-based reinforcement learning for Atari",
-                "https://arxiv.org/abs/1903.00374",
-            ),
-            Paper(
-                "Micheli et al. 2023, Transformers are sample-efficient world models",
-                "https://arxiv.org/abs/2209.00588",
-            ),
+            "Kaiser et al. 2020, https://arxiv.org/abs/1903.00374",
+            "Micheli et al. 2023, https://arxiv.org/abs/2209.00588",
             DREAMERV3,
         ),
     ),

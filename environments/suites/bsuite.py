@@ -32,7 +32,7 @@ from dm_env import specs
 from environments.base import Environment, Simulator, Simulators
 from environments.errors import EnvironmentNameError, import_package, unknown_name
 from environments.processes import SerialSimulators
-from environments.protocols import BSUITE_SCORE, DREAMERV3, RETURN, Paper, SuiteProtocol
+from environments.protocols import BSUITE_SCORE, DREAMERV3, RETURN, SuiteProtocol
 
 NUM_SETTINGS = dict.fromkeys(
     """bandit bandit_noise bandit_scale cartpole cartpole_noise cartpole_scale cartpole_swingup
@@ -58,13 +58,7 @@ SUITES = {
 }
 _PROTOCOL = SuiteProtocol(
     scores=(BSUITE_SCORE, RETURN),
-    papers=(
-        Paper(
-            "Osband et al. 2020, Behaviour suite for reinforcement learning",
-            "https://arxiv.org/abs/1908.03568",
-        ),
-        DREAMERV3,
-    ),
+    papers=("Osband et al. 2020, https://arxiv.org/abs/1908.03568", DREAMERV3),
 )
 PROTOCOLS = {"bsuite": _PROTOCOL, "bsuite_first": _PROTOCOL}
 # The only one of bsuite's counts that is not a sum over episodes, but their best return.

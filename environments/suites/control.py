@@ -34,7 +34,7 @@ from dm_env import specs
 from environments.base import Environment, Simulator, Simulators
 from environments.errors import MissingPackageError, import_package
 from environments.processes import ProcessSimulators
-from environments.protocols import DREAMERV3, Paper, SuiteProtocol
+from environments.protocols import DREAMERV3, SuiteProtocol
 
 ACTION_REPEAT = 2
 IMAGE_SIZE = 64
@@ -51,23 +51,14 @@ SUITES = {
     "control_vision": tuple(f"control_vision/{task}" for task in TASKS_VISION),
 }
 
-_PAPERS = (
-    Paper("Tassa et al. 2018, DeepMind Control Suite", "https://arxiv.org/abs/1801.00690"),
-    DREAMERV3,
-)
 PROTOCOLS = {
-    "control_proprio": SuiteProtocol(
+    name: SuiteProtocol(
         frames_per_action=ACTION_REPEAT,
         max_episode_frames=1_000,
-        budget_frames=500_000,
-        papers=_PAPERS,
-    ),
-    "control_vision": SuiteProtocol(
-        frames_per_action=ACTION_REPEAT,
-        max_episode_frames=1_000,
-        budget_frames=1_000_000,
-        papers=_PAPERS,
-    ),
+        budget_frames=budget,
+        papers=("Tassa et al. 2018, https://arxiv.org/abs/1801.00690", DREAMERV3),
+    )
+    for name, budget in (("control_proprio", 500_000), ("control_vision", 1_000_000))
 }
 
 _DOMAINS = {"cup": "ball_in_cup"}

@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt8
 
 from environments.base import Environment, State, cast, promoting, restart, strong, transition
 from environments.errors import import_package
-from environments.protocols import Paper, SuiteProtocol
+from environments.protocols import SuiteProtocol
 from environments.suites.crafter import ACHIEVEMENTS, NUM_ACTIONS, TIME_LIMIT
 
 NUM_WORLDS = 1024
@@ -41,13 +41,7 @@ SUITES = {"craftax_classic": ("craftax_classic/symbolic",)}
 PROTOCOLS = {
     "craftax_classic": SuiteProtocol(
         max_episode_frames=TIME_LIMIT,
-        papers=(
-            Paper(
-                "Matthews et al. 2024, Craftax: A lightning-fast benchmark for open-ended"
-                " reinforcement learning",
-                "https://arxiv.org/abs/2402.16801",
-            ),
-        ),
+        papers=("Matthews et al. 2024, https://arxiv.org/abs/2402.16801",),
     )
 }
 

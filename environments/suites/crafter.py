@@ -27,14 +27,7 @@ from dm_env import specs
 from environments.base import Environment, Simulator, Simulators
 from environments.errors import import_package
 from environments.processes import ProcessSimulators
-from environments.protocols import (
-    CRAFTER_SCORE,
-    DISCORL,
-    DREAMERV3,
-    RETURN,
-    Paper,
-    SuiteProtocol,
-)
+from environments.protocols import CRAFTER_SCORE, DISCORL, DREAMERV3, RETURN, SuiteProtocol
 
 NUM_ACTIONS = 17
 TIME_LIMIT = 10_000
@@ -50,14 +43,7 @@ PROTOCOLS = {
         max_episode_frames=TIME_LIMIT,
         budget_frames=1_000_000,
         scores=(RETURN, CRAFTER_SCORE),
-        papers=(
-            Paper(
-                "Hafner 2021, Benchmarking the spectrum of agent capabilities",
-                "https://arxiv.org/abs/2109.06780",
-            ),
-            DISCORL,
-            DREAMERV3,
-        ),
+        papers=("Hafner 2021, https://arxiv.org/abs/2109.06780", DISCORL, DREAMERV3),
     )
 }
 

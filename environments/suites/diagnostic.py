@@ -88,7 +88,6 @@ class Diagnostic:
             observation,
             jnp.stack([rewards[kind] for kind in KINDS])[task],
             terminated=state.step == jnp.where(has_two, 2, 1),
-            truncated=jnp.bool_(False),
         )
 
 

@@ -50,7 +50,7 @@ from dm_env import specs
 from environments.base import Environment, Simulator, Simulators, TextSpec
 from environments.errors import MissingPackageError, require
 from environments.processes import ProcessSimulators
-from environments.protocols import DISCORL, DREAMERV3, Paper, SuiteProtocol
+from environments.protocols import DISCORL, DREAMERV3, SuiteProtocol
 
 ACTION_REPEAT = 4
 HEIGHT, WIDTH = 72, 96
@@ -80,12 +80,8 @@ SUITES = {
 _PROTOCOL = SuiteProtocol(
     frames_per_action=ACTION_REPEAT,
     papers=(
-        Paper("Beattie et al. 2016, DeepMind Lab", "https://arxiv.org/abs/1612.03801"),
-        Paper(
-            "Espeholt et al. 2018, IMPALA: Scalable distributed deep-RL with importance weighted"
-            " actor-learner architectures",
-            "https://arxiv.org/abs/1802.01561",
-        ),
+        "Beattie et al. 2016, https://arxiv.org/abs/1612.03801",
+        "Espeholt et al. 2018, https://arxiv.org/abs/1802.01561",
         DISCORL,
         DREAMERV3,
     ),

@@ -1,4 +1,4 @@
-"""`grid57` and `grid_generated`: the grid-worlds on which rules are discovered.
+"""`grid57`, `grid_generated` and `lpg`: the grid-worlds on which rules are discovered.
 
 `grid57` is the counterpart of the "57 grid-world tasks" of Oh et al. (2025), "Discovering
 state-of-the-art reinforcement learning algorithms" (Methods), after the ten
@@ -11,6 +11,11 @@ number, with rewards of other scales and, in half of the tasks, noise in every r
 from a distribution, instead of a few: Jackson et al. (2023), "Discovering general reinforcement
 learning algorithms with adversarial environment design" (GROOVE, arXiv 2310.02782), choose among
 such levels, too.
+
+`lpg` is the ten grid-worlds of LPG (appendix): objects as [reward, termination, respawn], moves to
+all eight neighbours, *tabular* tasks with fixed positions and *random* ones with positions drawn
+for every episode. Here all share `LPG_DYNAMICS` and are observed as its planes; rooms have no inner
+walls, and the tabular tasks' positions are drawn from a seed.
 """
 
 import dataclasses
@@ -32,9 +37,10 @@ from environments.suites.grid_worlds import (
     mazes,
 )
 
-SEED, GENERATED_SEED = 57, 256
+SEED, GENERATED_SEED, LPG_SEED = 57, 256, 0
 DYNAMICS = GridWorld(height=9, width=9, max_objects=7, kinds=3)
 NOISY_DYNAMICS = NoisyRewards(DYNAMICS)
+LPG_DYNAMICS = GridWorld(height=13, width=13, max_objects=7, kinds=3, moves="king")
 SIZES = (5, 6, 7, 8, 9)
 SCALES = (0.5, 2.0)  # Of rewards of `grid_generated`, log-uniform.
 NOISES = (0.05, 1.0)  # Standard deviation by the scale of rewards, log-uniform.
@@ -89,6 +95,43 @@ VARIANTS: dict[str, Callable[[np.random.Generator], tuple[list[Object], int]]] =
 }
 
 
+_LPG_DENSE = (
+    *[Object(1.0, 0.0, 0.05, kind=0)] * 2,
+    Object(-1.0, 0.5, 0.1, kind=1),
+    Object(-1.0, 0.0, 0.5, kind=2),
+)
+_LPG_LONG_HORIZON = (
+    *[Object(1.0, 0.0, 0.01, kind=0)] * 2,
+    *[Object(-1.0, 0.5, 1.0, kind=1)] * 2,
+)
+
+# By name: (height, width), horizon, objects. Each object kind has its plane.
+LPG_TASKS = {
+    "tabular_dense": ((11, 11), 500, _LPG_DENSE),
+    "tabular_sparse": ((13, 13), 50, (Object(1.0, 1.0, 0.0, 0), Object(-1.0, 1.0, 0.0, 1))),
+    "tabular_long_horizon": ((11, 11), 1000, _LPG_LONG_HORIZON),
+    "tabular_longer_horizon": (
+        (7, 9),
+        2000,
+        (*[Object(1.0, 0.1, 0.01, 0)] * 2, *[Object(-1.0, 0.8, 1.0, 1)] * 5),
+    ),
+    "tabular_long_dense": ((11, 11), 2000, (Object(1.0, 0.0, 0.005, 0),) * 4),
+    "random_dense": ((11, 11), 500, _LPG_DENSE),
+    "random_long_horizon": ((11, 11), 1000, _LPG_LONG_HORIZON),
+    "random_small": (
+        (5, 7),
+        500,
+        (*[Object(1.0, 0.0, 0.05, 0)] * 2, *[Object(-1.0, 0.5, 0.1, 1)] * 2),
+    ),
+    "random_small_sparse": (
+        (5, 7),
+        50,
+        (Object(1.0, 1.0, 1.0, 0), *[Object(-1.0, 1.0, 1.0, 1)] * 2),
+    ),
+    "random_very_dense": ((11, 11), 2000, (Object(1.0, 0.0, 1.0, 0),)),
+}
+
+
 def names(family: str, number: int, digits: int) -> tuple[str, ...]:
     """Return the names of tasks that take turns in variants, fixed positions first."""
     variants = [f"{name}_{positions}" for name in VARIANTS for positions in ("fixed", "random")]
@@ -98,13 +141,20 @@ def names(family: str, number: int, digits: int) -> tuple[str, ...]:
 SUITES = {
     "grid57": names("grid57", 57, digits=2),
     "grid_generated": names("grid_generated", 256, digits=3),
+    "lpg": tuple(f"lpg/{name}" for name in LPG_TASKS),
 }
-PROTOCOLS = dict.fromkeys(SUITES, SuiteProtocol(papers=(DISCORL, LPG)))
+PROTOCOLS = {
+    "grid57": SuiteProtocol(papers=(DISCORL, LPG)),
+    "grid_generated": SuiteProtocol(papers=(DISCORL, LPG)),
+    "lpg": SuiteProtocol(papers=(LPG,)),
+}
 
 
 @functools.cache
 def make(name: str) -> Environment:
     """Make an environment of a suite, for example `grid57/00_dense_fixed`."""
+    if name in SUITES["lpg"]:
+        return Environment(name=name, dynamics=LPG_DYNAMICS, params=_lpg_task(name))
     if name in SUITES["grid57"]:
         return Environment(name=name, dynamics=DYNAMICS, params=draw(name, SEED))
     number = SUITES["grid_generated"].index(name)
@@ -117,6 +167,15 @@ def make(name: str) -> Environment:
         task=draw(name, GENERATED_SEED, scale=scale), noise=jnp.float32(noise if has_noise else 0.0)
     )
     return Environment(name=name, dynamics=NOISY_DYNAMICS, params=params)
+
+
+def _lpg_task(name: str) -> GridWorldTask:
+    size, horizon, objects = LPG_TASKS[name.removeprefix("lpg/")]
+    maze = mazes.room(*size)
+    if not name.startswith("lpg/tabular"):
+        return make_task(LPG_DYNAMICS, maze, objects, horizon=horizon)
+    rng = np.random.default_rng([LPG_SEED, SUITES["lpg"].index(name)])
+    return make_fixed_task(LPG_DYNAMICS, rng, maze, objects, [], horizon=horizon)
 
 
 def draw(name: str, seed: int, *, scale: float = 1.0) -> GridWorldTask:

@@ -35,7 +35,7 @@ from environments.errors import (
     import_package,
     unknown_name,
 )
-from environments.protocols import Paper, SuiteProtocol
+from environments.protocols import SuiteProtocol
 
 _IDS = tuple(
     """CartPole-v1 Acrobot-v1 MountainCar-v0 Catch-bsuite DeepSea-bsuite MemoryChain-bsuite
@@ -54,15 +54,8 @@ SUITES = {
     "gymnax": tuple(f"gymnax/{environment_id}" for environment_id in _IDS),
     "minatar": tuple(f"minatar/{game}" for game in GAMES),
 }
-_LANGE = Paper(
-    "Lange 2022, gymnax: A JAX-based reinforcement learning environment library",
-    "https://github.com/RobertTLange/gymnax",
-)
-_MINATAR = Paper(
-    "Young and Tian 2019, MinAtar: An Atari-inspired testbed for thorough and reproducible"
-    " reinforcement learning experiments",
-    "https://arxiv.org/abs/1903.03176",
-)
+_LANGE = "Lange 2022, https://github.com/RobertTLange/gymnax"
+_MINATAR = "Young and Tian 2019, https://arxiv.org/abs/1903.03176"
 PROTOCOLS = {
     "gymnax": SuiteProtocol(papers=(_LANGE,)),
     "minatar": SuiteProtocol(papers=(_MINATAR, _LANGE)),

@@ -110,7 +110,6 @@ class Ring:
             _observation(task, new),
             task.living + task.arrival[reached],
             terminated=task.is_last[reached] | (new.time >= task.horizon),
-            truncated=jnp.bool_(False),
         )
 
 

@@ -45,7 +45,7 @@ from jaxtyping import Float32
 from environments.base import Environment, Simulator, Simulators
 from environments.errors import EngineDiedError, MissingPackageError, require
 from environments.processes import ProcessSimulators
-from environments.protocols import DREAMERV3, Paper, SuiteProtocol
+from environments.protocols import DREAMERV3, SuiteProtocol
 
 TIME_LIMIT = 36_000
 BREAK_SPEED = 100
@@ -62,13 +62,7 @@ PROTOCOLS = {
     "minecraft_diamond": SuiteProtocol(
         max_episode_frames=TIME_LIMIT,
         budget_frames=100_000_000,
-        papers=(
-            Paper(
-                "Guss et al. 2019, MineRL: A large-scale dataset of Minecraft demonstrations",
-                "https://arxiv.org/abs/1907.13440",
-            ),
-            DREAMERV3,
-        ),
+        papers=("Guss et al. 2019, https://arxiv.org/abs/1907.13440", DREAMERV3),
     )
 }
 

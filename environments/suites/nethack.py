@@ -39,7 +39,7 @@ from PIL import Image, ImageDraw, ImageFont
 from environments.base import Environment, FilmedSimulator, Simulators
 from environments.errors import import_package
 from environments.processes import ProcessSimulators
-from environments.protocols import DISCORL, Paper, SuiteProtocol
+from environments.protocols import DISCORL, SuiteProtocol
 
 NUM_GLYPHS = 5977  # NLE's MAX_GLYPH + 1; glyphs run from 0 to it.
 NUM_ACTIONS = {"NetHackChallenge": 121, "NetHackScore": 23}
@@ -47,14 +47,8 @@ SUITES = {"nethack": tuple(f"nethack/{task}" for task in NUM_ACTIONS)}
 PROTOCOLS = {
     "nethack": SuiteProtocol(
         papers=(
-            Paper(
-                "Küttler et al. 2020, The NetHack Learning Environment",
-                "https://arxiv.org/abs/2006.13760",
-            ),
-            Paper(
-                "Hambro et al. 2022, Insights from the NeurIPS 2021 NetHack Challenge",
-                "https://arxiv.org/abs/2203.11889",
-            ),
+            "Küttler et al. 2020, https://arxiv.org/abs/2006.13760",
+            "Hambro et al. 2022, https://arxiv.org/abs/2203.11889",
             DISCORL,
         )
     )
@@ -64,14 +58,16 @@ _RESULTS = ("score", "depth", "experience_level", "turns")
 # Of NLE's bottom-line statistics.
 _SCORE, _DEPTH, _EXPERIENCE_LEVEL, _TIME = 9, 12, 18, 20
 _TERMINAL = ("tty_chars", "tty_colors")
-_KEYS = {
-    "glyphs": "glyphs",
-    "blstats": "blstats",
-    "message": "message",
-    "inventory_glyphs": "inv_glyphs",
-    "inventory_letters": "inv_letters",
-    "misc": "misc",
+_NUMBER = np.iinfo(np.int32)
+_OBSERVATIONS = {  # NLE's name, shape, dtype, smallest and largest number.
+    "glyphs": ("glyphs", (21, 79), np.int16, 0, NUM_GLYPHS - 1),
+    "blstats": ("blstats", (27,), np.int32, _NUMBER.min, _NUMBER.max),
+    "message": ("message", (256,), np.uint8, 0, 255),
+    "inventory_glyphs": ("inv_glyphs", (55,), np.int16, 0, NUM_GLYPHS - 1),
+    "inventory_letters": ("inv_letters", (55,), np.uint8, 0, 127),
+    "misc": ("misc", (3,), np.int32, _NUMBER.min, _NUMBER.max),
 }
+_KEYS = {name: nle_name for name, (nle_name, *_) in _OBSERVATIONS.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,18 +83,9 @@ class NetHack:
     max_steps: int | None = None
 
     def observation_spec(self) -> dict[str, specs.Array]:
-        number = np.iinfo(np.int32)
         return {
-            "glyphs": specs.BoundedArray((21, 79), np.int16, 0, NUM_GLYPHS - 1, name="glyphs"),
-            "blstats": specs.BoundedArray((27,), np.int32, number.min, number.max, name="blstats"),
-            "message": specs.BoundedArray((256,), np.uint8, 0, 255, name="message"),
-            "inventory_glyphs": specs.BoundedArray(
-                (55,), np.int16, 0, NUM_GLYPHS - 1, name="inventory_glyphs"
-            ),
-            "inventory_letters": specs.BoundedArray(
-                (55,), np.uint8, 0, 127, name="inventory_letters"
-            ),
-            "misc": specs.BoundedArray((3,), np.int32, number.min, number.max, name="misc"),
+            name: specs.BoundedArray(*array, name=name)
+            for name, (_, *array) in _OBSERVATIONS.items()
         }
 
     def action_spec(self) -> specs.DiscreteArray:

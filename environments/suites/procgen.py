@@ -30,7 +30,7 @@ from dm_env import specs
 from environments.base import Environment
 from environments.errors import MissingPackageError, import_package
 from environments.processes import available_processors
-from environments.protocols import DISCORL, Paper, SuiteProtocol
+from environments.protocols import DISCORL, SuiteProtocol
 
 NUM_ACTIONS = 15
 NUM_TRAINING_LEVELS = 500
@@ -53,14 +53,7 @@ SUITES = {
 }
 _PROTOCOL = SuiteProtocol(
     budget_frames=200_000_000,  # Of hard mode.
-    papers=(
-        Paper(
-            "Cobbe et al. 2020, Leveraging procedural generation to benchmark reinforcement"
-            " learning",
-            "https://arxiv.org/abs/1912.01588",
-        ),
-        DISCORL,
-    ),
+    papers=("Cobbe et al. 2020, https://arxiv.org/abs/1912.01588", DISCORL),
 )
 PROTOCOLS = dict.fromkeys(SUITES, _PROTOCOL)
 

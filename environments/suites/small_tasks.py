@@ -79,9 +79,7 @@ class Catch:
         landed = state.ball_row == self.rows - 1
         caught = state.ball_column == state.paddle_column
         reward = jnp.where(landed, jnp.where(caught, 1.0, -1.0), 0.0)
-        return state, transition(
-            self._board(state), reward, terminated=landed, truncated=jnp.bool_(False)
-        )
+        return state, transition(self._board(state), reward, terminated=landed)
 
     def _board(self, state: CatchState) -> Float[Array, "rows columns"]:
         rows = jnp.arange(self.rows, dtype=jnp.int32)[:, None]
@@ -176,10 +174,7 @@ class DeepSea:
         column = jnp.clip(state.column + jnp.where(right, 1, -1), 0, task.size - 1)
         state = DeepSeaState(row=state.row + 1, column=column)
         return state, transition(
-            self._observe(task, state),
-            reward,
-            terminated=state.row >= task.size,
-            truncated=jnp.bool_(False),
+            self._observe(task, state), reward, terminated=state.row >= task.size
         )
 
     def _observe(self, task: DeepSeaTask, state: DeepSeaState) -> Float[Array, "max_size max_size"]:
@@ -285,12 +280,7 @@ class DelayedChain:
         ended = state.time >= task.length
         noise = task.noise * jax.random.normal(noise_key, (), jnp.float32)
         reward = jnp.where(ended, 2.0 * state.branch.astype(jnp.float32) - 1.0, 0.0) + noise
-        return state, transition(
-            self._observe(task, state, bits_key),
-            reward,
-            terminated=ended,
-            truncated=jnp.bool_(False),
-        )
+        return state, transition(self._observe(task, state, bits_key), reward, terminated=ended)
 
     def _observe(
         self, task: DelayedChainTask, state: DelayedChainState, key: PRNGKeyArray

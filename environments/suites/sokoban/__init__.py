@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 from disco_common import files
 from environments.base import Environment, restart, transition
 from environments.errors import EnvironmentNameError, require, unknown_name
-from environments.protocols import DISCORL, Paper, SuiteProtocol
+from environments.protocols import DISCORL, SuiteProtocol
 from environments.suites.sokoban import generator, levels
 from environments.suites.sokoban.generator import POOL_SIZES
 from environments.suites.sokoban.levels import BOX, PLAYER, SIZE, TARGET, WALL, Levels
@@ -42,14 +42,8 @@ PROTOCOLS = {
     "sokoban": SuiteProtocol(
         max_episode_frames=TIME_LIMIT,
         papers=(
-            Paper(
-                "Weber et al. 2017, Imagination-augmented agents for deep reinforcement learning",
-                "https://arxiv.org/abs/1707.06203",
-            ),
-            Paper(
-                "Guez et al. 2019, An investigation of model-free planning",
-                "https://arxiv.org/abs/1901.03559",
-            ),
+            "Weber et al. 2017, https://arxiv.org/abs/1707.06203",
+            "Guez et al. 2019, https://arxiv.org/abs/1901.03559",
             DISCORL,
         ),
     )
