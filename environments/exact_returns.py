@@ -275,18 +275,16 @@ def _grid_world(dynamics: GridWorld, task: GridWorldTask) -> FiniteMDP:
     )
 
 
-def _starts(task: GridWorldTask) -> list[Int[np.ndarray, "cells"]]:
+def _starts(task: GridWorldTask) -> list[np.ndarray]:
     """Return the agent's first cells, [0] for the missing key, and the cells objects appear in."""
     spawn = task.spawn_cells[: task.num_spawn_cells]
     objects = range(int(task.used.sum()))
-    return [
-        spawn if task.random_start else task.start[None],
-        np.zeros(1, np.int32),
-        *(spawn if task.random[i] else task.cell[i : i + 1] for i in objects),
-    ]
+    agent = spawn if task.random_start else task.start[None]
+    cells = (spawn if task.random[i] else task.cell[i : i + 1] for i in objects)
+    return [np.asarray(x) for x in (agent, [0], *cells)]
 
 
-def grid_world_values(dynamics: GridWorld, task: GridWorldTask) -> list[Int[np.ndarray, "values"]]:
+def grid_world_values(dynamics: GridWorld, task: GridWorldTask) -> list[np.ndarray]:
     """Return the agent's possible cells, whether it may have a key, and objects' possible cells.
 
     Of the task's NumPy arrays. Each list is sorted; an object may be `ABSENT`.
@@ -297,9 +295,7 @@ def grid_world_values(dynamics: GridWorld, task: GridWorldTask) -> list[Int[np.n
     return [np.flatnonzero(~task.walls), keys, *(np.append(ABSENT, x) for x in cells)]
 
 
-def grid_world_number(
-    values: list[Int[np.ndarray, "values"]], state: GridWorldState
-) -> Int[np.ndarray, "rows"]:
+def grid_world_number(values: list[np.ndarray], state: GridWorldState) -> Int[np.ndarray, "rows"]:
     """Return the numbers of states, given a task's `grid_world_values`."""
     cells = np.where(state.present, state.cell, ABSENT)[:, : len(values) - 2]
     columns = (state.agent, state.has_key, *cells.T)
@@ -350,23 +346,26 @@ def _advanced(
         agent, has_key, *cells = states[number].T.astype(np.int32)
         cell = np.full((_ROWS, dynamics.max_objects), ABSENT, np.int32)
         cell[:, : len(cells)] = np.stack(cells, axis=-1)
-        time = np.zeros(_ROWS, np.int32)
-        state = GridWorldState(
-            agent=agent, cell=cell, present=cell != ABSENT, has_key=has_key > 0, time=time
-        )
-        after = _advance(dynamics, task, state, move, event[rows], choice[rows])
-        parts.append(jax.device_get(after))
+        of_rows = agent, has_key, cell, move.astype(np.int32), event[rows], choice[rows]
+        parts.append(jax.device_get(_advance(dynamics, task, *of_rows)))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(start)], *parts)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _advance(dynamics: GridWorld, task: GridWorldTask, state, move, event, choice):
-    def one(state, move, event, choice):
+def _advance(dynamics: GridWorld, task: GridWorldTask, *of_rows):
+    def one(agent, has_key, cell, move, event, choice):
+        state = GridWorldState(
+            agent=agent,
+            cell=cell,
+            present=cell != ABSENT,
+            has_key=has_key > 0,
+            time=jnp.zeros_like(agent),
+        )
         never, any_ = jnp.float32(1.0), jnp.float32(0.0)
         draws = Draws(event=event, choice=choice, slip=never, slip_action=any_, end=any_)
         return dynamics.advance(task, state, move, draws)
 
-    return jax.vmap(one)(state, move, event, choice)
+    return jax.vmap(one)(*of_rows)
 
 
 class Optimum(NamedTuple):
