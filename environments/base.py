@@ -213,14 +213,9 @@ class ImageSizes(Protocol):
 
 
 def with_images(environment: Environment, side: int, channels: int) -> Environment:
-    """Return an environment with square images of this size, if it offers a choice.
+    """Return an environment with square images, or as it is if it offers no choice.
 
-    Otherwise return the environment as it is.
-
-    Args:
-      environment: any.
-      side: of the images, in pixels.
-      channels: 1 for grey images, 3 for RGB.
+    `side` is in pixels; `channels` are 1 for grey images, 3 for RGB.
     """
     if not isinstance(environment.dynamics, ImageSizes):
         return environment
@@ -274,11 +269,8 @@ def transition(
 ) -> dm_env.TimeStep:
     """Return a MID or LAST time step inside `jit`.
 
-    Args:
-      observation: of the next state.
-      reward: of the transition.
-      terminated: whether the task's rules end the episode there (discount 0).
-      truncated: whether a time limit ends it there (the discount stays 1).
+    The task's rules end a `terminated` episode (discount 0), a time limit a `truncated` one (the
+    discount stays 1).
     """
     ended = jnp.logical_or(terminated, truncated)
     return dm_env.TimeStep(

@@ -61,11 +61,7 @@ def unknown_name(
 ) -> EnvironmentNameError:
     """Return an error that lists similar known names, or all names if none is similar.
 
-    Args:
-      name: that is unknown.
-      known: all names of that kind.
-      hint: a last sentence.
-      kind: what has no such name.
+    `kind` is what has no such name; `hint` is the message's last sentence.
     """
     folded = {known_name.lower(): known_name for known_name in known}
     near = difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.4)

@@ -44,12 +44,9 @@ def start(
 
 
 def seed_of(task: str, seed: int, first: int) -> int:
-    """Return a seed of simulators, different for each task, run and continuation of a run.
+    """Return a seed of simulators, different for each task's name, run's seed and continuation.
 
-    Args:
-      task: name.
-      seed: of the run.
-      first: the update or step with which the run starts, or continues.
+    `first` is the update or step with which the run starts, or continues.
     """
     address = (zlib.crc32(task.encode()), seed, first)
     return int(np.random.SeedSequence(address).generate_state(1)[0] % 2**31)
@@ -112,13 +109,7 @@ def _step(dynamics: JaxEnvironment, task: Task, state, previous: dm_env.TimeStep
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """An episode that ended.
-
-    Attributes:
-      episode_return: its undiscounted return.
-      length: number of its steps.
-      results: the suite's own results, by name.
-    """
+    """The undiscounted return, the steps, and the suite's own results of an episode that ended."""
 
     episode_return: float
     length: int
