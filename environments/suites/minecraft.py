@@ -213,7 +213,9 @@ class MinecraftWorld(Simulator):
     def _observe(self, shown: dict[str, Any]) -> dict[str, np.ndarray]:
         """Convert MineRL's observation; the inventory's maximum continues the last one's."""
         counts, life = shown["inventory"], shown["life_stats"]
-        inventory = self._count(counts)
+        inventory = np.array([counts[name] for name in self._items], np.float32)
+        # Logs of acacia and dark oak.
+        inventory[self._items.index("log")] += counts.get("log2", 0)
         maximum = np.maximum(inventory, self._observation.get("inventory_max", inventory))
         equipped = np.zeros(NUM_EQUIPPABLE, np.float32)
         equipped[self._equippable.index(shown["equipped_items"]["mainhand"]["type"])] = 1.0
@@ -227,12 +229,6 @@ class MinecraftWorld(Simulator):
             "breath": np.asarray(life["air"] / _FULL_AIR, np.float32),
         }
 
-    def _count(self, counts: dict[str, Any]) -> Float32[np.ndarray, "391"]:
-        numbers = np.array([counts[name] for name in self._items], np.float32)
-        # Logs of acacia and dark oak.
-        numbers[self._items.index("log")] += counts.get("log2", 0)
-        return numbers
-
 
 def _make_game() -> Any:
     """Make the game as an environment of MineRL's. No other code here uses MineRL's classes."""
@@ -241,7 +237,7 @@ def _make_game() -> Any:
             setattr(np, name, successor)
     base = importlib.import_module("minerl.herobraine.env_specs.simple_embodiment")
 
-    specification: Any = type("Diamond", (_DiamondSpec, base.SimpleEmbodimentEnvSpec), _NOTHING)
+    specification: Any = type("Diamond", (_DiamondSpec, base.SimpleEmbodimentEnvSpec), _METHODS)
     return specification("MinecraftDiamond-v0", resolution=(64, 64)).make()
 
 
@@ -253,30 +249,29 @@ class _DiamondSpec:
     """
 
     def create_observables(self) -> list:
-        handlers, items = _minerl("handlers"), _minerl("mc").ALL_ITEMS
+        items = _minerl("mc").ALL_ITEMS
         inherited: Any = super()
         return [
             *inherited.create_observables(),
-            handlers.FlatInventoryObservation(list(items)),
+            _handler("FlatInventoryObservation", list(items)),
             # A copy: the handler adds to the list.
-            handlers.EquippedItemObservation(list(items), _default="air", _other="other"),
-            handlers.ObservationFromLifeStats(),
+            _handler("EquippedItemObservation", list(items), _default="air", _other="other"),
+            _handler("ObservationFromLifeStats"),
         ]
 
     def create_actionables(self) -> list:
-        handlers = _minerl("handlers")
         choices = {
-            "place": handlers.PlaceBlock,
-            "equip": handlers.EquipAction,
-            "craft": handlers.CraftAction,
-            "nearbyCraft": handlers.CraftNearbyAction,
-            "nearbySmelt": handlers.SmeltItemNearby,
+            "place": "PlaceBlock",
+            "equip": "EquipAction",
+            "craft": "CraftAction",
+            "nearbyCraft": "CraftNearbyAction",
+            "nearbySmelt": "SmeltItemNearby",
         }
         inherited: Any = super()
         actionables = list(inherited.create_actionables())
         for name, choice in choices.items():
-            items = [keys[name] for keys in ACTIONS.values() if name in keys]
-            actionables.append(choice(["none", *items, "other"], _default="none", _other="other"))
+            items = ["none", *(x[name] for x in ACTIONS.values() if name in x), "other"]
+            actionables.append(_handler(choice, items, _default="none", _other="other"))
         return actionables
 
     def create_agent_start(self) -> list:
@@ -289,22 +284,17 @@ class _DiamondSpec:
 
         return [BreakSpeed()]
 
-    def create_server_world_generators(self) -> list:
-        return [_minerl("handlers").DefaultWorldGenerator(force_reset=True)]
 
-    def create_server_initial_conditions(self) -> list:
-        handlers = _minerl("handlers")
-        return [
-            handlers.TimeInitialCondition(allow_passage_of_time=True, start_time=0),
-            handlers.SpawningInitialCondition(allow_spawning=True),
-        ]
-
-    def create_server_quit_producers(self) -> list:
-        return [_minerl("handlers").ServerQuitWhenAnyAgentFinishes()]
-
-
-# Methods that MineRL asks for, of what the task does not have.
-_NOTHING = {
+# Further methods that MineRL asks for; the last ones of what the task does not have.
+_METHODS = {
+    "create_server_world_generators": lambda self: [
+        _handler("DefaultWorldGenerator", force_reset=True)
+    ],
+    "create_server_initial_conditions": lambda self: [
+        _handler("TimeInitialCondition", allow_passage_of_time=True, start_time=0),
+        _handler("SpawningInitialCondition", allow_spawning=True),
+    ],
+    "create_server_quit_producers": lambda self: [_handler("ServerQuitWhenAnyAgentFinishes")],
     "create_rewardables": lambda self: [],
     "create_agent_handlers": lambda self: [],
     "create_monitors": lambda self: [],
@@ -317,6 +307,10 @@ _NOTHING = {
 
 def _minerl(module: str) -> Any:
     return importlib.import_module(f"minerl.herobraine.hero.{module}")
+
+
+def _handler(name: str, *arguments: Any, **settings: Any) -> Any:
+    return getattr(_minerl("handlers"), name)(*arguments, **settings)
 
 
 def make(name: str) -> Environment:
