@@ -37,6 +37,11 @@ def is_requested() -> bool:
     return bool(_noted)
 
 
+def request(number: int) -> None:
+    """Ask this process to stop, as by a signal of this number."""
+    _noted.append(number)
+
+
 def raise_if_requested() -> None:
     """End the process if a signal asked it to.
 
@@ -120,7 +125,7 @@ def noting(*numbers: signal.Signals) -> Iterator[None]:
         del frame
         if _noted:
             raise SystemExit(128 + number)
-        _noted.append(number)
+        request(number)
         _log.warning(
             "Signal %d: a checkpoint is written, then the command ends. A second signal ends it"
             " at once.",

@@ -3,13 +3,12 @@
     python -m launch.export --workdir=runs/first --output=first.npz
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
-If the run has probes (`launch.support.rules`), it is the rule with the best one, otherwise that of
-the newest checkpoint. `--meta_step=0` writes the rule that the run started from, with the same
+If the run has probes (`launch.support.rules`), it is the rule with the best one, otherwise the
+newest one that the run keeps, with each checkpoint. `--meta_step=0` writes the rule that the run started from, with the same
 settings of agents: what discovery has added is by how much the other rule is better than this one.
 
 The run may still be running, its workdir may be read-only, and its environments need not be
-installed: the command reads only the settings, the first rule, and the average rule in a
-checkpoint.
+installed: the command reads only the settings and the rules.
 
 With evaluations of that rule (workdirs of `launch.evaluate`), the command also writes a card,
 `first.md`: the tasks of the discovery, a comparison with the other contenders, and the tasks on
@@ -48,7 +47,7 @@ def _define_flags() -> None:
         None,
         "Step of a probe or a checkpoint, also of one that has been deleted; 0: the rule that the"
         " run started from. By default that of the best probe, and without probes of the newest"
-        " good checkpoint.",
+        " checkpoint.",
         lower_bound=0,
     )
     flags.DEFINE_multi_string(

@@ -42,7 +42,7 @@ class Observer:
         return False
 
     def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
-        """Note the state of which a checkpoint is begun."""
+        """Note the state of which a checkpoint will be written."""
 
     def probe(self, step: int, state: DiscoveryState) -> bool:
         """Examine a state, of which a checkpoint is written; return whether it was not stopped.
@@ -98,8 +98,8 @@ def run(
                 checkpoints.check()
                 window, started = [], time.monotonic()
             if step % checkpoint_interval == 0 or is_kept:
-                checkpoints.save(step, state, agents=discovery.agents_stacked)
                 observer.on_checkpoint(step, state)
+                checkpoints.save(step, state, agents=discovery.agents_stacked)
             if is_probed(step) and not stopping:
                 checkpoints.wait()
                 set_unsaved(False)  # While fresh agents are compiled.

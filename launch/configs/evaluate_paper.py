@@ -19,7 +19,7 @@ budgets are those of Table 6.
 If the table gives less than one fresh trajectory per batch (Crafter: 1% of 24), there is one.
 """
 
-import dataclasses
+from typing import Any
 
 import environments
 from agents.networks import NETWORKS
@@ -27,42 +27,61 @@ from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 
 _MILLION = 1_000_000
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Column:
-    """A column of the table; its defaults are what most columns have."""
-
-    network: str
-    replayed_steps: int
-    replay_ratio: float
-    seeds: int
-    learning_rate: float = 3e-4
-    end_learning_rate: float = 0.0  # As a fraction of the learning rate.
-    warmup: int = 0
-    weight_decay: float = 0.1
-    max_abs_update: float = 1.0
-    discount: float = 0.997
-    frame_stack: int = 4
-    batch_size: int = 96
-    environment_steps: int = 200 * _MILLION
-    unroll_length: int = 29
-    scored_after: int = 0  # Environment steps, by the table of scores; 0 for all.
-
-
 _ATARI_FRAMES = environments.protocol("atari57").frames_per_action
 _DMLAB_FRAMES = environments.protocol("dmlab30").frames_per_action
+
+
+def _column(
+    network: str,
+    *,
+    replayed_steps: int,
+    replay_ratio: float,
+    environment_steps: int = 200 * _MILLION,
+    scored_after: int = 0,
+    discount: float = 0.997,
+    seeds: int = 2,
+    learning_rate: float = 3e-4,
+    unroll_length: int = 29,
+    batch_size: int = 96,
+    **agent: Any,
+) -> EvaluationConfig:
+    """Return the settings of a column of the table; the defaults are what most columns have.
+
+    `scored_after` are environment steps, by the table of scores; 0 for all. Others are of `agent`.
+    """
+    num_fresh = max(1, batch_size - round(batch_size * replay_ratio))
+    most = {"end_learning_rate": 0.0, "weight_decay": 0.1, "frame_stack": 4}
+    return EvaluationConfig(
+        AgentConfig(
+            network=NETWORKS[network],
+            learning_rate=learning_rate,
+            num_environments=num_fresh,
+            unroll_length=unroll_length,
+            batch_size=batch_size,
+            replay_ratio=1.0 - num_fresh / batch_size,
+            replay_capacity=replayed_steps // unroll_length,
+            lifetime=environment_steps if scored_after else 0,  # 0: the budget.
+            **(most | agent),
+        ),
+        seeds=seeds,
+        budget=scored_after or environment_steps,
+        rule_learning_rate=learning_rate,
+        rule_discount=discount,
+        baselines=("ppo",),
+        num_points=100,
+    )
+
+
 _TABLE = {
-    "atari": _Column(
-        network="impala_large",
+    "atari": _column(
+        "impala_large",
         warmup=5 * _MILLION // _ATARI_FRAMES,
         environment_steps=200 * _MILLION // _ATARI_FRAMES,
         replayed_steps=1_760_000,
         replay_ratio=0.95,
-        seeds=2,
     ),
-    "crafter": _Column(
-        network="crafter",
+    "crafter": _column(
+        "crafter",
         end_learning_rate=1.0,
         weight_decay=0.3,
         frame_stack=32,
@@ -73,8 +92,8 @@ _TABLE = {
         seeds=3,
         scored_after=_MILLION,
     ),
-    "dmlab": _Column(
-        network="dmlab",
+    "dmlab": _column(
+        "dmlab",
         learning_rate=5e-4,
         warmup=_MILLION // _DMLAB_FRAMES,
         weight_decay=0.01,
@@ -84,11 +103,10 @@ _TABLE = {
         replayed_steps=220_000,
         replay_ratio=0.9,
         unroll_length=100,
-        seeds=2,
         scored_after=300 * _MILLION // _DMLAB_FRAMES,
     ),
-    "nethack": _Column(
-        network="nethack",
+    "nethack": _column(
+        "nethack",
         learning_rate=1e-4,
         warmup=10 * _MILLION,
         weight_decay=0.03,
@@ -97,21 +115,15 @@ _TABLE = {
         replay_ratio=0.95,
         seeds=3,
     ),
-    "procgen": _Column(
-        network="impala",
+    "procgen": _column(
+        "impala",
         warmup=_MILLION,
         batch_size=192,
         replayed_steps=880_000,
         replay_ratio=0.9,
-        seeds=2,
         scored_after=50 * _MILLION,
     ),
-    "sokoban": _Column(
-        network="impala",
-        replayed_steps=880_000,
-        replay_ratio=0.9,
-        seeds=5,
-    ),
+    "sokoban": _column("impala", replayed_steps=880_000, replay_ratio=0.9, seeds=5),
 }
 _SAME = {
     **dict.fromkeys(("dmlab_test", "dmlab_r2d2", "dmlab_r2d2_test"), "dmlab"),
@@ -131,28 +143,4 @@ def get_config(family: str) -> EvaluationConfig:
             f"The family of environments {family!r} is not in the paper's table; expected one of"
             f" {sorted({*_TABLE, *_SAME})}, as in --config=launch/configs/evaluate_paper.py:atari."
         )
-    column = _TABLE[name]
-    num_fresh = max(1, column.batch_size - round(column.batch_size * column.replay_ratio))
-    return EvaluationConfig(
-        agent=AgentConfig(
-            network=NETWORKS[column.network],
-            learning_rate=column.learning_rate,
-            end_learning_rate=column.end_learning_rate,
-            warmup=column.warmup,
-            weight_decay=column.weight_decay,
-            max_abs_update=column.max_abs_update,
-            num_environments=num_fresh,
-            unroll_length=column.unroll_length,
-            batch_size=column.batch_size,
-            replay_ratio=1.0 - num_fresh / column.batch_size,
-            replay_capacity=column.replayed_steps // column.unroll_length,
-            frame_stack=column.frame_stack,
-            lifetime=column.environment_steps if column.scored_after else 0,  # 0: the budget.
-        ),
-        seeds=column.seeds,
-        budget=column.scored_after or column.environment_steps,
-        rule_learning_rate=column.learning_rate,
-        rule_discount=column.discount,
-        baselines=("ppo",),
-        num_points=100,
-    )
+    return _TABLE[name]

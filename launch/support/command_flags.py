@@ -30,12 +30,6 @@ CONFIG_FOLDER = pathlib.Path(__file__).parent.parent / "configs"
 CONFIGS = sorted(path.stem for path in CONFIG_FOLDER.glob("[a-z]*.py"))
 _OVERRIDE = re.compile(rf"--?(?:no)?{_NAME}\.([^=]*)")
 
-Extend = Callable[[ConfigDict, Sequence[str]], None]
-"""Adds fields to a config, given the names of all fields that flags override.
-
-It raises `ValueError` or `ImportError` for names that it refuses.
-"""
-
 
 class RefusedFlagError(Exception):
     """A flag's value cannot be used; the message names the flag and the reason.
@@ -47,15 +41,26 @@ class RefusedFlagError(Exception):
 # The command line, before flags are parsed.
 
 
+def joined(arguments: Iterable[str]) -> list[str]:
+    """Return the arguments with each `--flag value` as `--flag=value`."""
+    found: list[str] = []
+    for argument in arguments:
+        if not argument.startswith("-") and found and "=" not in found[-1]:
+            found[-1] += f"={argument}"
+        else:
+            found.append(argument)
+    return found
+
+
+def flag_of(argument: str) -> str:
+    """Return the flag's name of `--flag=value` or `--flag`."""
+    return argument.lstrip("-").partition("=")[0]
+
+
 def value_of(name: str) -> str:
     """Return the last value of a flag, `--flag=value` or `--flag value`; empty if not given."""
-    found = ""
-    for argument, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=False):
-        if argument.startswith("-"):
-            flag, separator, value = argument.lstrip("-").partition("=")
-            if flag == name:
-                found = value if separator else following
-    return found
+    given = [x.partition("=")[2] for x in joined(sys.argv[1:]) if flag_of(x) == name]
+    return given[-1] if given else ""
 
 
 def has_flag(*names: str) -> bool:
@@ -82,13 +87,20 @@ def wants_tracebacks() -> bool:
 
 
 def define_config(
-    default: str, argument: Callable[[], str] = str, extend: Extend = lambda config, names: None
+    default: str,
+    argument: Callable[[], str] = str,
+    extend: Callable[[ConfigDict, Sequence[str]], None] = lambda config, names: None,
 ) -> None:
     """Define `--config=FILE` and `--config.FIELD=value`; nothing is read if help is asked for.
 
     Without `--config`, ml_collections reads overrides from the command line as soon as the flag is
-    defined, so that an unknown field ends the program here, with status 2. `argument` returns that
-    of the default's `get_config`, empty for none.
+    defined, so that an unknown field ends the program here, with status 2.
+
+    Args:
+      default: file or name of the default config.
+      argument: returns the argument of the default's `get_config`, empty for none.
+      extend: adds fields to a config, given the names of all fields that flags override; raises
+        ValueError or ImportError for names that it refuses.
     """
     text = (
         "Config: a file, or the name of one of launch/configs, with :ARGUMENT if it takes one."
@@ -101,7 +113,7 @@ def define_config(
     found = argument()
     try:
         config_flags.DEFINE_config_file(_NAME, help_string=text)
-        flags.FLAGS[_NAME].parser = _ConfigFile(extend=extend)
+        flags.FLAGS[_NAME].parser = _ConfigFile(extend)
         flags.FLAGS.set_default(_NAME, f"{default}:{found}" if found else default)
     except (RefusedFlagError, flags.Error) as error:
         _end(error)
@@ -128,7 +140,7 @@ def parse_config(arguments: Sequence[str]) -> ConfigDict:
     values = flags.FlagValues()
     argv = [sys.argv[0], *arguments]
     config_flags.DEFINE_config_file(_NAME, flag_values=values, sys_argv=argv)
-    values[_NAME].parser = _ConfigFile(arguments)
+    values[_NAME].parser = _ConfigFile(lambda config, names: None, arguments)
     try:
         values(argv)
     except RefusedFlagError as error:
@@ -154,11 +166,11 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
 
     def __init__(
         self,
-        arguments: Iterable[str] | None = None,
-        extend: Extend = lambda config, names: None,
+        extend: Callable[[ConfigDict, Sequence[str]], None],
+        arguments: Sequence[str] | None = None,
     ):
         """Store the arguments to read overrides from; by default those of the program."""
-        self._arguments, self._extend = arguments, extend
+        self._extend, self._arguments = extend, arguments
 
     def parse(self, argument: str) -> ConfigDict:
         """Return the config, locked: its fields can change, but none can be added.
@@ -177,9 +189,6 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
         for override, name in overrides:
             _require_field(config, override, name)
         return config.lock()
-
-    def flag_type(self) -> str:
-        return "config file"
 
 
 def _config_of(argument: str) -> ConfigDict:
@@ -215,33 +224,30 @@ def _config_of(argument: str) -> ConfigDict:
 
 
 def _require_field(config: ConfigDict, override: str, name: str) -> None:
-    """Refuse a flag whose dotted name is not a field of a config."""
-    found: Any = config
-    for part in name.split("."):
-        if not isinstance(found, ConfigDict) or part not in found:
-            names = list(_leaves(config))
-            close = difflib.get_close_matches(name, names, n=3)
-            last = name.rpartition(".")[2]
-            close += [x for x in names if x.rpartition(".")[2] == last and x not in close]
-            similar = f"; did you mean {' or '.join(close)}?" if close else "."
-            raise RefusedFlagError(
-                f"{override}: the config has no field {name!r}{similar} --print_config lists all."
-            )
-        found = found[part]
-    if isinstance(found, ConfigDict):  # Setting it would reset all of its other fields.
-        fields = ", ".join(_leaves(found))
+    """Refuse a flag whose dotted name is not that of a value in a config."""
+    names = list(_leaves(config))
+    if name in names:
+        return
+    if below := [x.removeprefix(f"{name}.") for x in names if x.startswith(f"{name}.")]:
+        # Setting it would reset all of its other fields.
         raise RefusedFlagError(
-            f"{override}: {name} has fields of its own; expected one of {fields}."
+            f"{override}: {name} has fields of its own; expected one of {', '.join(below)}."
         )
+    close = difflib.get_close_matches(name, names, n=3)
+    last = name.rpartition(".")[2]
+    close += [x for x in names if x.rpartition(".")[2] == last and x not in close]
+    similar = f"; did you mean {' or '.join(close)}?" if close else "."
+    raise RefusedFlagError(
+        f"{override}: the config has no field {name!r}{similar} --print_config lists all."
+    )
 
 
 def _leaves(config: ConfigDict, prefix: str = "") -> dict[str, Any]:
     """Return the values of a config's fields by dotted names."""
     found = {}
-    for name in config:
-        value = config[name]
-        is_config = isinstance(value, ConfigDict)
-        found |= _leaves(value, f"{prefix}{name}.") if is_config else {f"{prefix}{name}": value}
+    for name, value in config.items():
+        below = isinstance(value, ConfigDict)
+        found |= _leaves(value, f"{prefix}{name}.") if below else {f"{prefix}{name}": value}
     return found
 
 
@@ -293,13 +299,8 @@ def define_path(
 
 
 class _Path(flags.ArgumentParser[str]):
-    """The parser of a path."""
-
     def parse(self, argument: str) -> str:
         return os.path.expanduser(argument)
-
-    def flag_type(self) -> str:
-        return "string"
 
 
 def define_output_folder(name: str, help_text: str) -> None:
@@ -350,8 +351,8 @@ def define_imports() -> None:
         " gymnasium/<module>:<id>; only for files that you trust.",
     )
     flags.FLAGS["imports"].boolean = True  # It needs no value, and then is "true".
-    given = [x.partition("=")[2] for x in sys.argv if re.match(r"--?imports=", x)][-1:]
-    named = split_values(given[0]) if given else []
+    given = [x.partition("=")[2] for x in sys.argv if re.match(r"--?imports=", x)] or [""]
+    named = split_values(given[-1])
     plugins.import_modules(x for x in named if x not in ("", "true", "false"))
 
 

@@ -31,7 +31,7 @@ import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from absl import app, flags, logging
 
@@ -43,7 +43,9 @@ from launch.support.command_flags import (
     CONFIG_FOLDER,
     CONFIGS,
     asks_for_help,
+    flag_of,
     has_flag,
+    joined,
     only_prints_config,
     parse_flags,
     print_config,
@@ -99,12 +101,12 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
         print(_help())
         sys.exit(0)
 
-    def main(argv: list[str]) -> None:
+    def main(argv: list[str]) -> int | None:
         if len(argv) > 1:
             raise app.UsageError(terminal.message(f"Unknown arguments {argv[1:]}."))
         if only_prints_config():
             print_config()
-            sys.exit(0)
+            return 0
         if not flags.FLAGS["verbosity"].present:
             silence_libraries()
         for stream in (sys.stdout, sys.stderr):
@@ -117,8 +119,7 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
             compilation.keep_programs()
             if signal.getsignal(signal.SIGINT) is at_interrupt:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-            status = command()
-        sys.exit(status or 0)
+            return command()
 
     app.run(main, flags_parser=parse_flags)
 
@@ -148,33 +149,34 @@ def _known_arguments(name: str) -> list[str]:
 
     Files are data: arguments that could have Python run are refused, with what to type.
     """
-    typed = _joined(sys.argv[1:])
-    folder = pathlib.Path(os.path.expanduser(value_of("workdir")))
-    is_alone = {_flag_of(x) for x in typed} <= _BESIDE_WORKDIR and value_of("workdir")
-    if not is_alone or not (folder / "config.json").exists():
+    typed, folder = joined(sys.argv[1:]), pathlib.Path(os.path.expanduser(value_of("workdir")))
+    file, is_alone = folder / ARGUMENTS, {flag_of(x) for x in typed} <= _BESIDE_WORKDIR
+    if not (is_alone and value_of("workdir") and (folder / "config.json").exists()):
         return []
+
+    def say(text: str) -> None:
+        print(terminal.message(text), file=sys.stderr)
+
     try:
-        found = read_object(folder / ARGUMENTS)
-        command, known = found["command"], _joined([str(x) for x in found["arguments"]])
+        found = read_object(file)
+        command, known = found["command"], joined([str(x) for x in found["arguments"]])
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError) as error:
-        said = f"{name}: {folder / ARGUMENTS} is ignored: {type(error).__name__}: {error}"
-        print(terminal.message(said), file=sys.stderr)
+        say(f"{name}: {file} is ignored: {type(error).__name__}: {error}")
         return []
     if command != name or not known:
         return []
-    imports = [x for x in typed if _flag_of(x) == "imports"][-1:]
+    imports = [x for x in typed if flag_of(x) == "imports"][-1:]
     shown, is_trusted = shlex.join(known), bool(imports) and not imports[0].endswith("=false")
     if refused := [x for x in known if not _is_data(x, is_trusted)]:
-        said = (
-            f"{name}: {folder / ARGUMENTS} has arguments that may run code or are not of a run:"
+        say(
+            f"{name}: {file} has arguments that may run code or are not of a run:"
             f" {shlex.join(refused)}. If you trust them, repeat all: python -m {name}"
             f" {shlex.join([f'--workdir={folder}'])} {shown}"
         )
-        print(terminal.message(said), file=sys.stderr)
         sys.exit(2)
-    print(terminal.message(f"With the arguments in {folder / ARGUMENTS}: {shown}"), file=sys.stderr)
+    say(f"With the arguments in {file}: {shown}")
     return known
 
 
@@ -204,24 +206,9 @@ def keep_arguments(folder: pathlib.Path) -> None:
     workdir = pathlib.Path(os.path.expanduser(value_of("workdir")))
     if spec and spec.name.startswith("launch.") and workdir.absolute() == folder.absolute():
         left_out = ("workdir", *_OF_A_PROCESS)
-        others = [x for x in _joined(sys.argv[1:]) if _flag_of(x) not in left_out]
+        others = [x for x in joined(sys.argv[1:]) if flag_of(x) not in left_out]
         content = {"command": spec.name, "arguments": others}
         write_atomically(folder / ARGUMENTS, json.dumps(content, indent=2) + "\n")
-
-
-def _joined(arguments: Iterable[str]) -> list[str]:
-    """Return the arguments with each `--flag value` as `--flag=value`."""
-    joined: list[str] = []
-    for argument in arguments:
-        if not argument.startswith("-") and joined and "=" not in joined[-1]:
-            joined[-1] += f"={argument}"
-        else:
-            joined.append(argument)
-    return joined
-
-
-def _flag_of(argument: str) -> str:
-    return argument.lstrip("-").partition("=")[0]
 
 
 def version() -> str:
@@ -254,25 +241,19 @@ def _ended_by_errors(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except ImportError as error:  # Perhaps of what is imported below.
-        if wants_tracebacks():
-            traceback.print_exc()
-        print(f"{name}: {terminal.message(error)}", file=sys.stderr)
-        sys.exit(2)
     except (Exception, KeyboardInterrupt) as error:
-        import jax
+        is_one_of_several = False
+        if not isinstance(error, ImportError):  # Of JAX, perhaps.
+            import jax
 
-        from environments.errors import SimulatorError
-
-        message, status = _explained(error)
-        is_one_of_several = jax.distributed.is_initialized()
+            is_one_of_several = jax.distributed.is_initialized()
+        message, status = _explained(error, is_one_of_several)
         if message is None and not is_one_of_several:
             raise
         if message is None or (status == 2 and wants_tracebacks()):
             traceback.print_exc()
         if message is not None:
-            lines = isinstance(error, SimulatorError | JobsFailedError)  # Of traces, of jobs.
-            print(f"{name}: {terminal.message(message, lines)}", file=sys.stderr)
+            print(f"{name}: {message}", file=sys.stderr)
         if is_one_of_several:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -280,8 +261,10 @@ def _ended_by_errors(name: str) -> Iterator[None]:
         sys.exit(status)
 
 
-def _explained(error: BaseException) -> tuple[str | None, int]:
+def _explained(error: BaseException, is_one_of_several: bool) -> tuple[str | None, int]:
     """Return the message for the user, or None for a traceback, and the exit status."""
+    if isinstance(error, ImportError):
+        return terminal.message(error), 2
     import jax
 
     from environments.errors import SimulatorError
@@ -290,20 +273,22 @@ def _explained(error: BaseException) -> tuple[str | None, int]:
     if isinstance(error, KeyboardInterrupt):
         return "stopped by Ctrl-C.", 128 + signal.SIGINT
     if isinstance(error, JobsFailedError):
-        return f"{error}\n{_SMALLER}" if _is_of_memory(error) else str(error), 3
+        text = f"{error}\n{_SMALLER}" if _is_of_memory(error) else str(error)
+        return terminal.message(text, lines=True), 3
     if isinstance(error, workdirs.WorkdirHeldError):
-        return str(error), os.EX_TEMPFAIL
+        return terminal.message(error), os.EX_TEMPFAIL
     if isinstance(error, ValueError | OSError | SimulatorError):
-        return str(error), 2
+        return terminal.message(error, lines=isinstance(error, SimulatorError)), 2
     reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")[:300]
     is_of_jax = isinstance(error, jax.errors.JaxRuntimeError)
     if isinstance(error, MemoryError) or (is_of_jax and _is_of_memory(error)):
         where = jax.default_backend()
-        return f"There is not enough memory on {where} ({reason}). {_SMALLER}", 2
-    is_local = not jax.distributed.is_initialized() or str(error).startswith(_LOCAL_ERRORS)
-    if is_of_jax and not is_local:
+        text = f"There is not enough memory on {where} ({reason}). {_SMALLER}"
+        return terminal.message(text), 2
+    if is_of_jax and is_one_of_several and not str(error).startswith(_LOCAL_ERRORS):
         traceback.print_exc()  # As the message below is a guess.
-        return f"Another process of this run has died, it seems ({reason}).", os.EX_TEMPFAIL
+        text = f"Another process of this run has died, it seems ({reason})."
+        return terminal.message(text), os.EX_TEMPFAIL
     return None, 1
 
 
@@ -335,16 +320,13 @@ def silence_libraries() -> None:
     sys.unraisablehook = ignore_abandoned
 
 
-def use_all_cores(most: int = 16) -> None:
-    """Configure one CPU device per core, each with one thread.
+def use_all_cores() -> None:
+    """Configure one CPU device per core, of at most 16 cores, each with one thread.
 
     Many small agents use the cores better in parallel, one core each, than one after the other on
     all cores. Has no effect if the environment variables XLA_FLAGS or JAX_NUM_CPU_DEVICES set the
     number of devices, or JAX has computed something already, as an environment of another package
     may when it is made.
-
-    Args:
-      most: number of devices at most.
     """
     import jax
 
@@ -355,7 +337,7 @@ def use_all_cores(most: int = 16) -> None:
     if "device_count" in found or "JAX_NUM_CPU_DEVICES" in os.environ:
         return
     try:
-        jax.config.update("jax_num_cpu_devices", min(available_processors(), most))
+        jax.config.update("jax_num_cpu_devices", min(available_processors(), 16))
     except RuntimeError:  # JAX has its devices.
         return
     os.environ["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)

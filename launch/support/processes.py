@@ -23,15 +23,19 @@ import os
 import pathlib
 import re
 import secrets
+import signal
 import socket
 import sys
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from absl import flags, logging
 from jax.experimental import multihost_utils
+
+from disco_common import stopping
 
 _HEARTBEAT_SECONDS = 20
 _AUTO = "auto"
@@ -165,26 +169,20 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def require_equal(what: str, value: str) -> None:
-    """Refuse a run whose processes have different values of something.
-
-    Args:
-      what: name of the value, for the message.
-      value: which must be the same in all processes.
+def require_equal(values: Mapping[str, str]) -> None:
+    """Refuse a run whose processes have different values, by the names of these for the message.
 
     Raises:
       ValueError: naming the processes that differ from process 0.
     """
-    if not are_several():
-        return
-    digest = np.frombuffer(hashlib.sha256(value.encode()).digest(), np.uint8)
-    digests = multihost_utils.process_allgather(digest)
-    different = np.flatnonzero((digests != digests[0]).any(axis=1)).tolist()
-    if different:
-        raise ValueError(
-            f"Processes {different} have another {what} than process 0; expected the same"
-            " command for all."
-        )
+    for what, value in values.items() if are_several() else ():
+        digest = np.frombuffer(hashlib.sha256(value.encode()).digest(), np.uint8)
+        digests = multihost_utils.process_allgather(digest)
+        if different := np.flatnonzero((digests != digests[0]).any(axis=1)).tolist():
+            raise ValueError(
+                f"Processes {different} have another {what} than process 0; expected the same"
+                " command for all."
+            )
 
 
 def require_shared(folder: pathlib.Path) -> None:
@@ -210,6 +208,8 @@ def require_shared(folder: pathlib.Path) -> None:
         )
 
 
-def stop_agreed(step: int) -> bool:
-    """Return whether a process got SIGTERM and this is the step after which all processes stop."""
-    return multihost_utils.reached_preemption_sync_point(step)
+def is_stop_requested(step: int) -> bool:
+    """Return whether a signal asked the run to stop, after a step; the same for all processes."""
+    if are_several() and multihost_utils.reached_preemption_sync_point(step):
+        stopping.request(signal.SIGTERM)
+    return stopping.is_requested()

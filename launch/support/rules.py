@@ -8,7 +8,6 @@ and at least -1. `launch.export` writes the rule with the best one. The files ar
 `evaluation.report.discoveries`.
 """
 
-import contextlib
 import dataclasses
 import json
 import logging
@@ -18,18 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
 
 import disco
 import environments
 from disco import rule_sources
 from disco_common import files, stopping
-from disco_common.checkpoints import CheckpointReader
 from disco_common.configuration import from_json
 from disco_common.files import write_atomically
-from disco_common.json_lines import loads, read_object
+from disco_common.json_lines import read_object
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
 from evaluation.evaluate import Execution, make_runs
@@ -51,26 +47,21 @@ from evaluation.studies import ablations
 from launch.support import workdirs
 from launch.support.settings import START, DiscoverSettings, ProbeSettings, make_rule
 
-TASKS = "tasks.json"  # In a run's workdir: the tasks' names in each group of the population.
 _log = logging.getLogger(__name__)
 
 _PARTS = ("agent", "population", "meta", "objective")  # Settings in the provenance.
 
 
 def rule_provenance(
-    settings: DiscoverSettings,
-    meta_steps: int,
-    groups: Sequence[Sequence[str]],
-    task_meta_steps: Sequence[Int[np.ndarray, "_tasks"]],
+    settings: DiscoverSettings, meta_steps: int, task_meta_steps: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the provenance of a discovery's rule, for its file's header.
 
-    `groups` are the names of the tasks of each group of the population, none if they are unknown;
-    `task_meta_steps` the meta-steps that agents have spent on each of them.
+    `task_meta_steps` are the meta-steps that agents have spent on each task, by its name.
     """
-    parts = {name: getattr(settings, name) for name in _PARTS}
     per_agent = settings.meta.num_updates * settings.agent.steps_per_update
-    found = {
+    parts = {name: dataclasses.asdict(getattr(settings, name)) for name in _PARTS}
+    return {
         "code_version": workdirs.code_version(),
         "jax_version": jax.__version__,
         "environments": settings.suite,
@@ -78,34 +69,29 @@ def rule_provenance(
         "planned_meta_steps": settings.meta_steps,
         "environment_steps": meta_steps * per_agent * settings.population.size,
         "seed": settings.seed,
-        # With JSON's types: tuples become lists.
-        **{name: json.loads(json.dumps(dataclasses.asdict(part))) for name, part in parts.items()},
+        **json.loads(json.dumps(parts)),  # With JSON's types: tuples become lists.
+        "tasks": {name: x * per_agent for name, x in task_meta_steps.items() if x},
     }
-    if groups:
-        found["tasks"] = {
-            name: int(number) * per_agent
-            for names, by_task in zip(groups, task_meta_steps, strict=True)
-            for name, number in zip(names, by_task, strict=True)
-            if number
-        }
-    return found
 
 
 def kept_rule(folder: pathlib.Path, meta_step: int) -> pathlib.Path:
     """Return the file, in a discovery's workdir, of the average rule after so many meta-steps."""
-    return folder / "rules" / f"{meta_step:08d}.npz"
+    return folder / "rules" / f"{_number(meta_step)}.npz"
+
+
+def _number(meta_step: int) -> str:
+    return f"{meta_step:08d}"
 
 
 def keep_start(
     settings: DiscoverSettings, folder: pathlib.Path, rule: disco.DiscoveredRule
 ) -> None:
-    """Copy the rule file that a run starts from to its workdir.
+    """Copy the rule file that a run starts from to its locked workdir.
 
-    A continued run reads the copy. If the file now has another rule, there is a warning. The folder
-    is locked, and the rule is that of `make_rule`.
+    A continued run reads the copy. If the file now has another rule, there is a warning.
 
     Raises:
-      ValueError: if the file or the copy has changed since the rule was made.
+      ValueError: if the file or the copy is not `rule`, that of `make_rule`, any more.
       OSError: if the copy cannot be written.
     """
     name, copy = settings.rule.start, folder / START
@@ -164,20 +150,19 @@ class Probes:
         Raises:
           ValueError: if there are probes, and their budget is too short for an update.
         """
-        wanted = settings.probe.interval
-        self._chosen = _choose(settings.probe, tasks) if wanted else {}
-        self._config = EvaluationConfig()
-        self.interval = wanted if self._chosen else 0
+        own = settings.probe
+        self._chosen = _choose(own, tasks) if own.interval else {}
+        self.interval = own.interval if self._chosen else 0
         if self.interval:
             self._config = EvaluationConfig(
                 agent=settings.agent,
-                seeds=settings.probe.seeds,
-                budget=settings.probe.budget,
+                seeds=own.seeds,
+                budget=own.budget,
                 baselines=(),
                 rule_learning_rate=settings.agent.learning_rate,
                 strip_frames=0,
             )
-        elif wanted:
+        elif own.interval:
             _log.warning("No task of the suite has reference scores: there are no probes.")
 
     def make(
@@ -193,7 +178,7 @@ class Probes:
           CheckpointError, OSError: if something cannot be written.
           StoppedBySignal: if a signal stopped it, after a checkpoint was saved.
         """
-        own = folder / PROBES / f"{step:08d}"
+        own = folder / PROBES / _number(step)
         file = own / RULE
         if file.exists() and fingerprint(ablations.load(file)) != fingerprint(rule):
             _log.warning("%s is of another rule than the run has now: probed again.", own)
@@ -233,28 +218,33 @@ def export(
     """Write an average rule of a run to a rule file; return its provenance.
 
     The rule is that of a meta-step's probe or checkpoint, or of the start (0); by default of the
-    best probe, or of the newest good checkpoint if there is no probe. Workdirs of evaluations of
-    that rule are for its card.
+    best probe, or of the newest checkpoint if there is no probe. Workdirs of evaluations of that
+    rule are for its card.
 
     Raises:
-      ValueError: if the workdir is not that of a discovery run, or has no checkpoint; if a probe is
+      ValueError: if the workdir is not that of a discovery run, or has no such rule; if a probe is
         damaged; if a folder is not that of an evaluation of the rule.
-      CheckpointError: if no checkpoint can be read, or there is none of that meta-step.
+      OSError, disco.RuleFileError: if the rule cannot be read.
     """
     folder = pathlib.Path(workdir)
     settings = _settings(folder)
-    probes = [one for one in read_probes(folder) if meta_step in (None, one.meta_step)]
-    probe = best_probe(probes)
-    kept = probe.rule if probe is not None else kept_rule(folder, meta_step or 0)
+    probe = best_probe([x for x in read_probes(folder) if meta_step in (None, x.meta_step)])
+    which = "*" if meta_step is None else _number(meta_step)
+    kept = sorted(folder.glob(f"rules/{which}.npz")) if probe is None else [probe.rule]
     if meta_step == 0:
-        rule, found = make_rule(settings, folder), rule_provenance(settings, 0, [], [])
-    elif probe is not None or kept.exists():
-        rule, header = ablations.read(kept)
+        rule, found = make_rule(settings, folder), rule_provenance(settings, 0, {})
+    elif kept:
+        rule, header = ablations.read(kept[-1])
         found = header["provenance"] | ({} if probe is None else {"probe_score": probe.score})
     else:
-        groups = _tasks(folder)
-        step, rule, counts = _checkpoint(folder, make_rule(settings, folder), groups, meta_step)
-        found = rule_provenance(settings, step, groups, counts)
+        there = [int(x.stem) for x in sorted(folder.glob("rules/[0-9]*[0-9].npz"))]
+        reason = (
+            f"of meta-step {meta_step}; it has those of {there}"
+            if there
+            else "yet. A run writes one with each checkpoint; runs of version 0.1.0, which wrote"
+            " none, do when launch.discover continues them"
+        )
+        raise ValueError(f"{str(folder)!r} has no rule {reason}.")
     if evaluations:
         path = pathlib.Path(output)
         merged = merge([read_manifest(pathlib.Path(name)) for name in evaluations])
@@ -263,36 +253,6 @@ def export(
         write_atomically(path.with_suffix(".md"), text)
     disco.save(rule, output, found)
     return found
-
-
-def _checkpoint(
-    folder: pathlib.Path,
-    rule: disco.DiscoveredRule,
-    groups: Sequence[Sequence[str]],
-    meta_step: int | None,
-) -> tuple[int, disco.DiscoveredRule, list[Int[np.ndarray, "_tasks"]]]:
-    """Return a checkpoint's meta-step, average rule, and meta-steps on each group's tasks.
-
-    `rule` has the structure and shapes of the rule to read. The checkpoint is by default the newest
-    good one.
-
-    Raises:
-      ValueError: if there is no checkpoint.
-      CheckpointError: if none can be read.
-    """
-    # Fields of `meta.population.DiscoveryState`. The checkpoint's other arrays are not described:
-    # they depend on the environments.
-    counts = [jax.ShapeDtypeStruct((len(names),), jnp.int32) for names in groups]
-    like = {"average": rule, "task_meta_steps": counts}
-    with contextlib.closing(CheckpointReader(folder / workdirs.CHECKPOINTS)) as checkpoints:
-        if meta_step is None:
-            restored = checkpoints.restore(like, part=True)
-        else:
-            restored = meta_step, checkpoints.load(meta_step, like, part=True)
-    if restored is None:
-        raise ValueError(f"{str(folder)!r} has no checkpoint yet.")
-    step, state = restored
-    return step, state["average"], state["task_meta_steps"]
 
 
 def _settings(folder: pathlib.Path) -> DiscoverSettings:
@@ -304,15 +264,3 @@ def _settings(folder: pathlib.Path) -> DiscoverSettings:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         reason = f"{folder / workdirs.CONFIG}: {error}"
     raise ValueError(f"{str(folder)!r} is not the workdir of a discovery run: {reason}")
-
-
-def _tasks(folder: pathlib.Path) -> list[list[str]]:
-    """Return the task names of each group of a run; none if an older version wrote no names."""
-    file = folder / TASKS
-    try:
-        found = loads(files.read_text(file, files.MOST_OBJECT))
-        return [[str(name) for name in names] for names in found]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"{file} is damaged: {str(error)[:200].rstrip('.')}.") from error

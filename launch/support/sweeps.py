@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -78,9 +79,10 @@ def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
         make_discovery(dataclasses.replace(settings, devices_per_agent=1))
     except (ValueError, OSError) as error:
         raise ValueError(f"{' '.join(arguments)}: {error}") from error
-    varied = {field.removeprefix(_PREFIX): _get(settings, field) for field in fields}
-    name = ",".join(f"{field}={_in_file_name(value)}" for field, value in varied.items())
-    return Point(name, varied, settings)
+    names = [field.removeprefix(_PREFIX) for field in fields]
+    varied = {name: operator.attrgetter(name)(settings) for name in names}
+    values = [re.sub(r"[^\w.+-]+", "_", str(value)).strip("_") for value in varied.values()]
+    return Point(",".join(map("=".join, zip(names, values, strict=True))), varied, settings)
 
 
 def sweep(
@@ -95,7 +97,7 @@ def sweep(
     """
     workdir = workdir.absolute()
     for point in points:
-        workdirs.open_workdir(workdir / point.name, point.settings, CHANGEABLE)
+        workdirs.require_same_settings(workdir / point.name, point.settings, CHANGEABLE)
     jobs = [
         Job(
             point.name,
@@ -179,21 +181,10 @@ def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str,
 
 def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return means over a discovery's last tenth; an empty text if no number is finite."""
-    made = reports[-1]["meta_step"] if reports else 0
-    last = [report for report in reports if report["meta_step"] > 0.9 * made]
-    means: dict[str, Any] = {"meta_steps": made}
-    for name in _MEANS:
-        values = [x for x in (report.get(name) for report in last) if x is not None]
-        values = [x for x in values if math.isfinite(x)]
-        means[name] = f"{np.mean(values):.6g}" if values else ""
-    return means
-
-
-def _get(settings: Any, field: str) -> Any:
-    for name in field.removeprefix(_PREFIX).split("."):
-        settings = getattr(settings, name)
-    return settings
-
-
-def _in_file_name(value: Any) -> str:
-    return re.sub(r"[^\w.+-]+", "_", str(value)).strip("_")
+    table = pd.DataFrame(reports, columns=["meta_step", *_MEANS])
+    made = int(table["meta_step"].iloc[-1]) if len(table) else 0
+    last = table.loc[table["meta_step"] > 0.9 * made, list(_MEANS)].astype(float)
+    means = last.where(np.isfinite(last)).mean()
+    return {"meta_steps": made} | {
+        str(name): f"{x:.6g}" if math.isfinite(x) else "" for name, x in means.items()
+    }

@@ -13,7 +13,7 @@ import importlib.util
 import os
 import pathlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -72,85 +72,86 @@ def of_flags(values: Any) -> Tracking:
     return Tracking(values.tensorboard, values.wandb_project)
 
 
-class Trackers:
-    """The trackers of a discovery or of an evaluation; a context manager, which closes them.
+Log = Callable[[int, Mapping[str, float]], None]
+"""Logs numbers of a step by tag; raises OSError, naming the folder, if it cannot be written."""
 
-    Its methods raise OSError, naming the folder, if something cannot be written.
+
+@contextlib.contextmanager
+def trackers(
+    tracking: Tracking,
+    folder: pathlib.Path,
+    settings: Mapping[str, Any],
+    step_name: str,
+    step: int = 0,
+) -> Iterator[Log]:
+    """Open the trackers of a run's folder, or continue: steps after `step` are logged again.
+
+    The settings are JSON values; `step_name` is that of the charts' axis.
+
+    Raises:
+      ValueError: if Weights & Biases does not accept the run.
+      OSError: naming the folder, if something cannot be written.
     """
+    logs: list[Log] = []
+    with contextlib.ExitStack() as closing:
+        if tracking.tensorboard:
+            logs.append(closing.enter_context(_event_file(folder, settings, step)))
+        if tracking.wandb_project:
+            with _named(folder):
+                run = _wandb_run(tracking, folder, settings)
+            closing.callback(run.finish)
+            run.define_metric("*", step_metric=step_name)
+            logs.append(lambda step, values: run.log({**values, step_name: step}))
 
-    def __init__(
-        self,
-        tracking: Tracking,
-        folder: pathlib.Path,
-        settings: Mapping[str, Any],
-        step_name: str,
-        step: int = 0,
-    ):
-        """Start the trackers of a run's folder, or continue: steps after `step` are logged again.
+        def log(step: int, values: Mapping[str, float]) -> None:
+            for one in logs:
+                one(step, values)
 
-        The settings are JSON values; `step_name` is that of the charts' axis.
-
-        Raises:
-          ValueError: if Weights & Biases does not accept the run.
-        """
-        self._folder = folder
-        with self._named():
-            self._events = _event_writer(folder, settings, step) if tracking.tensorboard else None
-            self._run: Any = None
-            if tracking.wandb_project:
-                self._run = _wandb_run(tracking, folder, settings)
-                self._run.define_metric("*", step_metric=step_name)
-        self._step_name = step_name
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers of a step by tag."""
-        if self._events is not None:
-            from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore
-
-            numbers = [Summary.Value(tag=tag, simple_value=x) for tag, x in values.items()]
-            with self._named():
-                _add_event(self._events, step=step, summary=Summary(value=numbers))
-                self._events.flush()
-        if self._run is not None:
-            self._run.log({**values, self._step_name: step})
-
-    def __enter__(self) -> "Trackers":
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        if self._events is not None:
-            with contextlib.suppress(OSError):  # `log` has raised it already.
-                self._events.close()
-        if self._run is not None:
-            self._run.finish()
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OSError(f"Cannot write metrics in {self._folder}: {error}.") from error
+        yield log
 
 
-def _event_writer(folder: pathlib.Path, settings: Mapping[str, Any], step: int) -> Any:
-    """Return TensorBoard's writer of a new event file, with the settings as hyper-parameters.
+@contextlib.contextmanager
+def _named(folder: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"Cannot write metrics in {folder}: {error}.") from error
+
+
+@contextlib.contextmanager
+def _event_file(folder: pathlib.Path, settings: Mapping[str, Any], step: int) -> Iterator[Log]:
+    """Open a new event file of TensorBoard, with the settings as hyper-parameters.
 
     TensorBoard drops what earlier files have after the step. It has writers with a queue, too,
     whose thread dies when the disk is full.
     """
     from tensorboard.compat.proto.event_pb2 import SessionLog  # pyright: ignore
+    from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore
     from tensorboard.plugins.hparams import summary_v2 as hparams
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     own = folder / "tensorboard"
-    own.mkdir(parents=True, exist_ok=True)
-    writer = RecordWriter((own / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}").open("wb"))
-    _add_event(writer, file_version="brain.Event:2")
-    _add_event(writer, step=step + 1, session_log=SessionLog(status=SessionLog.START))
-    values = hparams.hparams_pb(_flattened(settings), trial_id=folder.resolve().name)
-    _add_event(writer, summary=values)
-    writer.flush()
-    return writer
+    with _named(folder):
+        own.mkdir(parents=True, exist_ok=True)
+        file = (own / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}").open("wb")
+        writer = RecordWriter(file)
+        _add_event(writer, file_version="brain.Event:2")
+        _add_event(writer, step=step + 1, session_log=SessionLog(status=SessionLog.START))
+        values = hparams.hparams_pb(_flattened(settings), trial_id=folder.resolve().name)
+        _add_event(writer, summary=values)
+        writer.flush()
+
+    def log(step: int, values: Mapping[str, float]) -> None:
+        numbers = [Summary.Value(tag=tag, simple_value=x) for tag, x in values.items()]
+        with _named(folder):
+            _add_event(writer, step=step, summary=Summary(value=numbers))
+            writer.flush()
+
+    try:
+        yield log
+    finally:
+        with contextlib.suppress(OSError):  # `log` has raised it already.
+            writer.close()
 
 
 def _add_event(writer: Any, **fields: Any) -> None:
@@ -166,8 +167,7 @@ def _flattened(settings: Mapping[str, Any], prefix: str = "") -> dict[str, bool 
         if isinstance(value, Mapping):
             found |= _flattened(value, f"{prefix}{name}.")
         else:
-            is_plain = isinstance(value, bool | int | float | str)
-            found[prefix + name] = value if is_plain else str(value)
+            found[prefix + name] = value if isinstance(value, bool | int | float) else str(value)
     return found
 
 
@@ -230,16 +230,15 @@ def _tag(name: str) -> str:
     return f"{group}/{rest}" if group in ("agent", "meta") else f"run/{name}"
 
 
-class ReturnCurves:
+class _ReturnCurves:
     """A display of an evaluation's progress that logs the returns of its runs beside.
 
     They are read from the runs' records, whoever makes the runs: this process, or a worker of a Ray
     cluster that shares the file system. Tags are `return/<task>/<contender>/seed_<number>`.
     """
 
-    def __init__(self, workdir: pathlib.Path, trackers: Trackers, shown: Progress | None = None):
-        """Store what to read, where to log it, and the display."""
-        self._workdir, self._trackers, self._shown = workdir, trackers, shown
+    def __init__(self, workdir: pathlib.Path, log: Log, shown: Progress | None):
+        self._workdir, self._log, self._shown = workdir, log, shown
         self._read_before: dict[pathlib.Path, tuple[int, int]] = {}  # Of each: size, last step.
         self._last_read = time.monotonic()
 
@@ -265,7 +264,7 @@ class ReturnCurves:
             for line in lines:
                 step, value = line.get(ENVIRONMENT_STEPS), line.get("episode_return")
                 if isinstance(step, int) and step > last and isinstance(value, int | float):
-                    self._trackers.log(step, {f"return/{task}/{contender}/{seed}": value})
+                    self._log(step, {f"return/{task}/{contender}/{seed}": value})
                     last = step
             self._read_before[path] = size, last
         self._last_read = time.monotonic()
@@ -279,12 +278,12 @@ def tracked(
         return how
 
     @contextlib.contextmanager
-    def open_progress(title: str, total: int) -> Iterator[ReturnCurves]:
+    def open_progress(title: str, total: int) -> Iterator[_ReturnCurves]:
         with (
-            Trackers(tracking, workdir, settings, ENVIRONMENT_STEPS) as trackers,
+            trackers(tracking, workdir, settings, ENVIRONMENT_STEPS) as log,
             how.open_progress(title, total) as shown,
         ):
-            curves = ReturnCurves(workdir, trackers, shown)
+            curves = _ReturnCurves(workdir, log, shown)
             yield curves
             curves.read()
 

@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from absl import logging
@@ -68,18 +69,31 @@ def code_version() -> str:
 
 @contextlib.contextmanager
 def opened(
-    workdir: str | os.PathLike, settings: Any, changeable: Sequence[str] = ()
+    workdir: str | os.PathLike,
+    settings: Any,
+    changeable: Sequence[str] = (),
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[pathlib.Path]:
-    """Create or open a run's folder, and hold its lock.
+    """Create or open a run's folder, hold its lock, compare and write its settings.
 
-    Arguments and errors are those of `open_workdir` and `locked`.
+    Of several processes, only the first one writes. If another version of the code continues the
+    run, there is a warning. Arguments and errors are those of `require_same_settings` and `locked`.
     """
-    with locked(workdir):
-        yield open_workdir(workdir, settings, changeable)
+    with locked(workdir) as folder:
+        require_same_settings(folder, settings, changeable, sources)
+        if processes.is_first():
+            with _named(folder):
+                _compare_versions(folder)
+                contents = {CONFIG: settings} | ({SOURCES: dict(sources)} if sources else {})
+                for name, content in contents.items():
+                    write_atomically(folder / name, json.dumps(_as_json(content), indent=2) + "\n")
+                write_atomically(folder / VERSION, f"{code_version()}\n")
+                commands.keep_arguments(folder)
+        yield folder
 
 
 @contextlib.contextmanager
-def locked(workdir: str | os.PathLike) -> Iterator[None]:
+def locked(workdir: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Create a folder if it does not exist, and hold its lock.
 
     Of several processes of one run, only the first one holds it. Readers need no lock. If the last
@@ -90,32 +104,28 @@ def locked(workdir: str | os.PathLike) -> Iterator[None]:
       WorkdirHeldError: naming the command that holds the lock.
       ValueError: if the folder cannot be used.
     """
-    folder = _made(workdir)
+    folder = pathlib.Path(workdir)
     with contextlib.ExitStack() as held:
-        try:
+        with _named(folder):
+            folder.mkdir(parents=True, exist_ok=True)
             lock = _acquired(folder) if processes.is_first() else None
             if lock is not None:
                 held.callback(lock.release)
                 _take_over(folder / _NOTE)
                 held.callback((folder / _NOTE).unlink, missing_ok=True)
-        except WorkdirHeldError:
-            raise
-        except OSError as error:
-            raise _unusable(folder, error) from error
-        yield
+        yield folder
 
 
-def _made(workdir: str | os.PathLike) -> pathlib.Path:
-    folder = pathlib.Path(workdir)
+@contextlib.contextmanager
+def _named(folder: pathlib.Path) -> Iterator[None]:
+    """Name a folder in errors of reading and writing in it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(folder, error) from error
-    return folder
-
-
-def _unusable(folder: pathlib.Path, error: Exception) -> ValueError:
-    return ValueError(f"Workdir {str(folder)!r} cannot be used: {str(error).rstrip('.')}.")
+        yield
+    except WorkdirHeldError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = str(error).rstrip(".")
+        raise ValueError(f"Workdir {str(folder)!r} cannot be used: {reason}.") from error
 
 
 def _acquired(folder: pathlib.Path) -> FileLock | None:
@@ -173,100 +183,59 @@ def _holder(note: pathlib.Path) -> str:
     return printable(f"process {pid} on {host} since {since} ({command})")
 
 
-def open_workdir(
-    workdir: str | os.PathLike, settings: Any, changeable: Sequence[str] = ()
-) -> pathlib.Path:
-    """Create or open a run's folder; compare and write its settings.
+def require_same_settings(
+    workdir: str | os.PathLike,
+    settings: Any,
+    changeable: Sequence[str] = (),
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Refuse a folder of a run of other settings; it need not exist, and nothing is written.
 
-    Of several processes, only the first one writes. A field that the settings on disk lack, because
-    an older version wrote them, has its default. If another version of the code continues the run,
-    there is a warning.
+    A field that the settings on disk lack, because an older version wrote them, has its default.
 
     Args:
       workdir: the folder.
       settings: a dataclass of JSON values and further dataclasses.
       changeable: dotted names of fields that may differ from those on disk.
+      sources: the SHA-256 of files that tasks are read from, by the tasks' names.
 
     Raises:
-      ValueError: if the folder belongs to a run of other settings, or cannot be used, naming the
-        file that cannot be read.
-    """
-    folder = _made(workdir)
-    require_same_settings(folder, settings, changeable)
-    if processes.is_first():
-        _compare_versions(folder)
-        try:
-            write_atomically(folder / CONFIG, json.dumps(_as_json(settings), indent=2) + "\n")
-            write_atomically(folder / VERSION, f"{code_version()}\n")
-            commands.keep_arguments(folder)
-        except OSError as error:
-            raise _unusable(folder, error) from error
-    return folder
-
-
-def require_same_settings(
-    workdir: str | os.PathLike, settings: Any, changeable: Sequence[str] = ()
-) -> None:
-    """Refuse a folder of a run of other settings; it need not exist, and nothing is written.
-
-    Arguments and errors are those of `open_workdir`.
+      ValueError: if the folder belongs to a run of other settings, if a file of its tasks has
+        changed, or if a file in it cannot be read, naming it.
     """
     folder = pathlib.Path(workdir)
-    found = _read_if_there(folder, CONFIG)
-    if found is None:
-        return
-    meta = found.get("meta")  # Without this field, a falling rate would go on as a constant one.
-    if steps := isinstance(meta, dict) and meta.get("learning_rate_decay_steps"):
-        raise ValueError(
-            f"Workdir {str(folder)!r} is of a discovery whose meta.learning_rate_decay_steps is"
-            f" {_shown(steps)}, which this version cannot continue; expected 0. Choose another"
-            " workdir, or continue it with the version in its version.txt."
-        )
-    found = _completed(with_present_names(type(settings), found), settings)
-    if different := _differences(found, _as_json(settings), changeable):
-        raise ValueError(
-            f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
-            " another workdir, or use those values."
-        )
-
-
-def require_same_sources(workdir: str | os.PathLike, sources: Mapping[str, str]) -> None:
-    """Refuse changed files of tasks; nothing is written, and the folder need not exist.
-
-    Args:
-      workdir: the folder.
-      sources: the files' SHA-256 by the tasks' names.
-
-    Raises:
-      ValueError: naming the tasks, if a file has changed since the run was started.
-    """
-    folder = pathlib.Path(workdir)
-    found = _read_if_there(folder, SOURCES) or {}
-    if different := _differences({**sources, **found}, dict(sources)):
+    with _named(folder):
+        found, files_found = (_read_if_there(folder / x) for x in (CONFIG, SOURCES))
+    if found is not None:
+        # Without this field, a falling learning rate would go on as a constant one.
+        meta = found.get("meta")
+        if steps := isinstance(meta, dict) and meta.get("learning_rate_decay_steps"):
+            raise ValueError(
+                f"Workdir {str(folder)!r} is of a discovery whose meta.learning_rate_decay_steps is"
+                f" {_shown(steps)}, which this version cannot continue; expected 0. Choose another"
+                " workdir, or continue it with the version in its version.txt."
+            )
+        found = _completed(with_present_names(type(settings), found), settings)
+        if different := _differences(found, _as_json(settings), changeable):
+            raise ValueError(
+                f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
+                " another workdir, or use those values."
+            )
+    if different := _differences({**sources, **(files_found or {})}, dict(sources)):
         raise ValueError(
             f"The files that tasks of {str(folder)!r} are read from have changed since the run was"
             f" started (SHA-256): {different}. Choose another workdir, or restore the files."
         )
 
 
-def keep_sources(folder: pathlib.Path, sources: Mapping[str, str]) -> None:
-    """Record the checksums of tasks' files in a locked folder; as `require_same_sources`."""
-    require_same_sources(folder, sources)
-    if processes.is_first() and sources:
-        write_atomically(folder / SOURCES, json.dumps(dict(sources), indent=2) + "\n")
+def _as_json(value: Any) -> Any:
+    """Return a value with JSON's types, in which dataclasses are objects and tuples lists."""
+    return json.loads(json.dumps(value, default=dataclasses.asdict))
 
 
-def _as_json(settings: Any) -> dict[str, Any]:
-    return json.loads(json.dumps(dataclasses.asdict(settings)))
-
-
-def _read_if_there(folder: pathlib.Path, name: str) -> dict[str, Any] | None:
-    try:
-        return read_object(folder / name)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise _unusable(folder, error) from error
+def _read_if_there(file: pathlib.Path) -> dict[str, Any] | None:
+    with contextlib.suppress(FileNotFoundError):
+        return read_object(file)
 
 
 def _compare_versions(folder: pathlib.Path) -> None:
@@ -290,19 +259,14 @@ def _completed(found: Any, settings: Any) -> Any:
     """Return settings on disk, with defaults for the fields that they lack."""
     if not isinstance(found, dict) or not dataclasses.is_dataclass(settings):
         return found
-    completed = dict(found)
-    for field in dataclasses.fields(settings):
-        if field.name in found:
-            completed[field.name] = _completed(found[field.name], getattr(settings, field.name))
-            continue
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
-        if dataclasses.is_dataclass(default):
-            default = dataclasses.asdict(default)  # pyright: ignore
-        if default is not dataclasses.MISSING:
-            completed[field.name] = json.loads(json.dumps(default))
-    return completed
+    absent = [field for field in dataclasses.fields(settings) if field.name not in found]
+    defaults = {
+        x.name: x.default if x.default_factory is dataclasses.MISSING else x.default_factory()
+        for x in absent
+    }
+    defaults = {name: x for name, x in defaults.items() if x is not dataclasses.MISSING}
+    given = {name: _completed(x, getattr(settings, name, None)) for name, x in found.items()}
+    return given | _as_json(defaults)
 
 
 def _differences(found: Any, wanted: Any, changeable: Sequence[str] = (), name: str = "") -> str:

@@ -230,7 +230,6 @@ def _write_files(folder: pathlib.Path) -> None:
     shutil.copy(references.SHIPPED, folder / "references.json")
     (folder / "levels.txt").write_text(FIRST)
     (folder / "config.py").write_text("from launch.configs.grid57_laptop import get_config\n")
-    (folder / "tasks.json").write_text('[["catch/5x5", "grid57/00_dense_fixed"]]')
     (folder / "config.json").write_text("{}")
     known = {"command": "launch.discover", "arguments": ["--config.seed=3"]}
     (folder / "arguments.json").write_text(json.dumps(known))
@@ -243,7 +242,7 @@ def _read_files(folder: pathlib.Path) -> Any:
     from environments.suites.sokoban import levels
     from evaluation import tuned_settings
     from evaluation.scoring import references
-    from launch.support import commands, rules
+    from launch.support import commands
     from launch.support.command_flags import parse_config
     from training import records
 
@@ -262,7 +261,6 @@ def _read_files(folder: pathlib.Path) -> Any:
         str(references.read(folder / "references.json")),
         _digest(levels.read(folder / "levels.txt")),
         str(parse_config([f"--config={folder / 'config.py'}"])),
-        rules._tasks(folder),
         _digest(records.load_agent(folder, {"w": np.zeros(6)})),
     ]
 

@@ -72,8 +72,7 @@ def test_speed_is_that_of_all_runs_of_a_pass(tmp_path, capsys, monkeypatch, devi
 def test_of_a_discovery(tmp_path, capsys):
     (tmp_path / CHECKPOINTS / "190").mkdir(parents=True)
     settings = dataclasses.replace(get_settings(), meta_steps=200)
-    stop = discoveries._Stop()
-    discoveries._show_speed(settings, tiny_discovery(), str(tmp_path), stop)
+    discoveries._show_speed(settings, tiny_discovery(), tmp_path)
     said = capsys.readouterr().out
     assert "10 of 200 meta-steps" in said
     assert re.search(r"agents and the replays of JAX environments of [\d.]+ [kM]B, other", said)

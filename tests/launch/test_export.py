@@ -1,18 +1,15 @@
 """The command that exports a rule: what it refuses. `test_discover` exports a run's rule."""
 
-import contextlib
 import dataclasses
 import json
 import pathlib
 
-import numpy as np
 import pytest
 
 import disco
-from disco_common.checkpoints import CheckpointError, Checkpoints
 from evaluation.rules import fingerprint
 from launch.support.discoveries import discover
-from launch.support.rules import export
+from launch.support.rules import export, kept_rule, rule_provenance
 from launch.support.settings import make_rule
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
@@ -36,7 +33,7 @@ def test_config_that_is_damaged(tmp_path, content):
         export(str(tmp_path), str(tmp_path / "rule.npz"))
 
 
-def test_run_without_checkpoint(tmp_path):
+def test_run_without_a_rule(tmp_path):
     # Of a machine with more devices than this one.
     settings = dataclasses.replace(get_settings(), devices_per_agent=64)
     (tmp_path / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
@@ -44,22 +41,21 @@ def test_run_without_checkpoint(tmp_path):
     arguments = [f"--workdir={tmp_path}", f"--output={output}"]
     ((status, said),) = outcomes("launch.export", {"empty": arguments}).values()
     assert status == 2
-    assert f"launch.export: '{tmp_path}' has no checkpoint yet." in said
+    assert f"launch.export: '{tmp_path}' has no rule yet" in said
     assert "Traceback" not in said
     assert not output.exists()
 
 
 @pytest.fixture
 def workdir(tmp_path) -> pathlib.Path:
-    """Of a run on environments that this machine does not have, by code with another state."""
+    """Of a run on environments that this machine does not have, which goes on."""
     settings = dataclasses.replace(get_settings(), suite="not_installed/here,minecraft/diamond")
-    workdir, rule = tmp_path / "run", make_rule(settings)
-    workdir.mkdir()
+    workdir = tmp_path / "run"
+    (workdir / "rules").mkdir(parents=True)
     (workdir / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
-    with contextlib.closing(Checkpoints(workdir / "checkpoints")) as checkpoints:
-        for step in (2, 4):
-            checkpoints.save(step, {"average": rule, "other": np.full(3, step)})
-    (workdir / "checkpoints" / "6.orbax-checkpoint-tmp").mkdir()
+    for step in (2, 4):
+        made = rule_provenance(settings, step, {"minecraft/diamond": step, "a/1": 0})
+        disco.save(make_rule(settings), kept_rule(workdir, step), made)
     return workdir
 
 
@@ -71,31 +67,17 @@ def test_reads_nothing_but_the_rule_and_changes_nothing(workdir, tmp_path):
     assert provenance["meta_steps"] == 4
     steps = settings.meta.num_updates * settings.agent.steps_per_update
     assert provenance["environment_steps"] == 4 * steps * settings.population.size
+    assert provenance["tasks"] == {"minecraft/diamond": 4 * steps}
     assert provenance["environments"] == "not_installed/here,minecraft/diamond"
     assert provenance == disco.load_header(tmp_path / "rule.npz")["provenance"]
     assert export(str(workdir), str(tmp_path / "rule.npz"), meta_step=2)["meta_steps"] == 2
     assert {path: path.stat().st_mtime_ns for path in (workdir, *workdir.rglob("*"))} == before
 
 
-def test_damaged_checkpoint_is_left_where_it_is(workdir, tmp_path, caplog):
-    newest = workdir / "checkpoints" / "4"
-    for file in (newest / "state").rglob("d/*"):
-        file.write_bytes(b"")
-    assert export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"] == 2
-    assert f"Checkpoint {newest} is damaged" in caplog.text
-    with pytest.raises(CheckpointError, match=f"Checkpoint {newest} is damaged: "):
-        export(str(workdir), str(tmp_path / "rule.npz"), meta_step=4)
-    assert newest.is_dir()
-    assert not (workdir / "damaged").exists()
-
-
-def test_run_that_this_code_cannot_continue_can_still_be_exported(workdir, tmp_path):
-    """To try to changes nothing that the export reads."""
-    settings = get_settings()
-    (workdir / "config.json").write_text(json.dumps(dataclasses.asdict(settings)))
-    with pytest.raises(CheckpointError, match="is of another kind of run: it differs in"):
-        discover(settings, str(workdir))
-    assert export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"] == 4
+def test_a_damaged_rule_is_refused_by_name(workdir, tmp_path):
+    kept_rule(workdir, 4).write_bytes(b"")
+    with pytest.raises(disco.RuleFileError, match=r"rules/00000004\.npz"):
+        export(str(workdir), str(tmp_path / "rule.npz"))
 
 
 def test_the_rule_of_a_deleted_checkpoint_is_kept(tmp_path):
@@ -114,20 +96,3 @@ def test_the_rule_of_a_deleted_checkpoint_is_kept(tmp_path):
     assert first["agent"] == disco.load_header(rules[3])["provenance"]["agent"]
     assert (first["meta_steps"], first["environment_steps"]) == (0, 0)
     assert fingerprint(disco.load(tmp_path / "0.npz")) == fingerprint(make_rule(settings))
-    # It is the rule of the checkpoint.
-    (workdir / "rules" / "00000003.npz").unlink()
-    export(str(workdir), str(tmp_path / "again.npz"), meta_step=3)
-    assert fingerprint(disco.load(tmp_path / "again.npz")) == fingerprint(disco.load(rules[3]))
-
-
-def test_experience_on_each_task_is_read_from_checkpoints(workdir, tmp_path):
-    (workdir / "tasks.json").write_text(json.dumps([["minecraft/diamond"], ["a/1", "a/2"]]))
-    rule, counts = make_rule(get_settings()), [np.array([3]), np.array([0, 5])]
-    with contextlib.closing(Checkpoints(workdir / "checkpoints")) as checkpoints:
-        counts = [count.astype(np.int32) for count in counts]
-        checkpoints.save(6, {"average": rule, "task_meta_steps": counts, "other": np.zeros(3)})
-    settings = get_settings()
-    steps = settings.meta.num_updates * settings.agent.steps_per_update
-    for meta_step in (None, 6):
-        provenance = export(str(workdir), str(tmp_path / "rule.npz"), meta_step=meta_step)
-        assert provenance["tasks"] == {"minecraft/diamond": 3 * steps, "a/2": 5 * steps}

@@ -16,7 +16,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.report.discoveries import PROBES, SCORE, read_probes
 from evaluation.scoring import references
 from launch import report
-from launch.support import commands, rules, workdirs
+from launch.support import commands, workdirs
 from launch.support.command_flags import parse_config
 from tests.common import at_once, misplaced
 from tests.evaluation.common import DISCOVERY, write_evaluation
@@ -54,10 +54,9 @@ READERS = {
     "evaluation/manifest.json": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
     "discovery/config.json": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
     "discovery/metrics.jsonl": lambda path: report.write([str(path.parent)], f"{path}.html", ""),
-    "discovery/tasks.json": lambda path: rules._tasks(path.parent),
     f"discovery/{PROBES}/00000001/{SCORE}": lambda path: read_probes(path.parents[2]),
     "settings/config.json": lambda path: workdirs.require_same_settings(path.parent, Settings()),
-    "settings/sources.json": lambda path: workdirs.require_same_sources(path.parent, {}),
+    "settings/sources.json": lambda path: workdirs.require_same_settings(path.parent, Settings()),
     "settings/.lock": lambda path: workdirs.locked(path.parent).__enter__(),
     "tuned.json": tuned_settings.read,
     "workdir/tuned.json": lambda path: tuned_settings.find_tuned(

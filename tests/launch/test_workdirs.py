@@ -2,12 +2,13 @@
 
 import dataclasses
 import json
+import pathlib
 
 import pytest
 
 from launch.support import workdirs
 from launch.support.settings import DiscoverSettings
-from launch.support.workdirs import open_workdir, require_same_settings
+from launch.support.workdirs import require_same_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,6 +21,12 @@ class Inner:
 class Settings:
     steps: int = 10
     inner: Inner = Inner()
+
+
+def open_workdir(workdir, settings, changeable=(), **sources: str) -> pathlib.Path:
+    """Opened, and closed again."""
+    with workdirs.opened(workdir, settings, changeable, sources) as folder:
+        return folder
 
 
 def test_opened_again_with_the_same_settings(tmp_path):
@@ -44,7 +51,7 @@ def test_of_other_settings_is_refused_and_left_alone(tmp_path):
     with pytest.raises(ValueError, match="steps is 10 there and 20 here"):
         open_workdir(tmp_path, Settings(steps=20))
     assert (tmp_path / "config.json").read_bytes() == before
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "version.txt"}
+    assert {x.name for x in tmp_path.iterdir()} == {".lock", "config.json", "version.txt"}
 
 
 def test_of_another_version_of_the_code_goes_on_with_a_warning(tmp_path, monkeypatch, caplog):
@@ -141,19 +148,19 @@ def test_version_that_cannot_be_read_is_told_and_written_anew(tmp_path, caplog):
 
 
 def test_files_of_tasks_may_not_change(tmp_path):
-    workdirs.keep_sources(tmp_path, {})
+    open_workdir(tmp_path, Settings())
     assert not (tmp_path / "sources.json").exists()  # As of a run of older code.
-    workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1", "sokoban/file:b": "2"})
-    workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1", "sokoban/file:b": "2"})
-    with pytest.raises(
-        ValueError, match=r"since the run .*: sokoban/file:b is '2' there and '3' here\. Choose"
-    ):
-        workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1", "sokoban/file:b": "3"})
-    with pytest.raises(ValueError, match="sokoban/file:b is '2' there and None here"):
-        workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1"})
+    for _ in range(2):
+        open_workdir(tmp_path, Settings(), a="1", b="2")
+    with pytest.raises(ValueError, match=r"since the run .*: b is '2' there and '3' here\. Choose"):
+        open_workdir(tmp_path, Settings(), a="1", b="3")
+    with pytest.raises(ValueError, match="b is '2' there and None here"):
+        open_workdir(tmp_path, Settings(), a="1")
+    with pytest.raises(ValueError, match="with another config: steps is"):
+        open_workdir(tmp_path, Settings(steps=1), a="1")
     (tmp_path / "sources.json").write_text("[")
     with pytest.raises(ValueError, match=r"sources\.json is damaged"):
-        workdirs.keep_sources(tmp_path, {"sokoban/file:a": "1"})
+        open_workdir(tmp_path, Settings(), a="1")
 
 
 def test_a_discovery_whose_learning_rate_fell_is_not_continued_at_a_constant_one(tmp_path):
