@@ -4,8 +4,9 @@
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
 If the run has probes (`launch.support.rules`), it is the rule with the best one, otherwise the
-newest one that the run keeps, with each checkpoint. `--meta_step=0` writes the rule that the run started from, with the same
-settings of agents: what discovery has added is by how much the other rule is better than this one.
+newest one that the run keeps, with each checkpoint. `--meta_step=0` writes the rule that the run
+started from, with the same settings of agents: what discovery has added is by how much the other
+rule is better than this one.
 
 The run may still be running, its workdir may be read-only, and its environments need not be
 installed: the command reads only the settings and the rules.

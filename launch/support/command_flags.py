@@ -1,9 +1,4 @@
-"""Flags that refuse wrong values in a sentence: `--config`, and flags for files and folders.
-
-define_config("evaluate")
-define_output_folder("workdir", "Folder for all results.")
-app.run(main, flags_parser=parse_flags)
-"""
+"""Flags that refuse wrong values in a sentence: `--config`, and flags for files and folders."""
 
 import dataclasses
 import difflib
@@ -93,8 +88,7 @@ def define_config(
 ) -> None:
     """Define `--config=FILE` and `--config.FIELD=value`; nothing is read if help is asked for.
 
-    Without `--config`, ml_collections reads overrides from the command line as soon as the flag is
-    defined, so that an unknown field ends the program here, with status 2.
+    Without `--config`, overrides are read here, and an unknown field ends the program.
 
     Args:
       default: file or name of the default config.
@@ -160,8 +154,8 @@ def print_config() -> None:
 class _ConfigFile(flags.ArgumentParser[ConfigDict]):
     """The parser of `FILE` or `FILE:ARGUMENT`; it also refuses overrides of unknown fields.
 
-    It replaces the parser of ml_collections, which opens any kind of file, and whose errors are
-    tracebacks or are raised only when the config is used.
+    ml_collections' own opens any kind of file, and its errors are tracebacks or come with the
+    config's use.
     """
 
     def __init__(
@@ -173,7 +167,7 @@ class _ConfigFile(flags.ArgumentParser[ConfigDict]):
         self._extend, self._arguments = extend, arguments
 
     def parse(self, argument: str) -> ConfigDict:
-        """Return the config, locked: its fields can change, but none can be added.
+        """Return the config, to which no fields can be added.
 
         Raises:
           RefusedFlagError: if the file cannot be used, or a field is unknown.
@@ -283,24 +277,22 @@ def define_path(
     An empty path is the current folder, and most likely an unset variable in `--workdir=$WORKDIR`.
     `problem` returns the reason to refuse a path, in a sentence, or an empty text.
     """
-    flags.DEFINE(_Path(), name, None, help_text)
+
+    class Path(flags.ArgumentParser[str]):
+        def parse(self, argument: str) -> str:
+            path = os.path.expanduser(argument)
+            found = problem(path) if path.strip() else "It is empty; expected a path."
+            if found:
+                raise RefusedFlagError(f"--{name}={path}: {found}")
+            return path
 
     def check(path: str | None) -> bool:
-        if path is None:
-            if required and not only_prints_config():
-                raise RefusedFlagError(f"--{name}=… is missing: {help_text}")
-            return True
-        found = problem(path) if path.strip() else "It is empty; expected a path."
-        if found:
-            raise RefusedFlagError(f"--{name}={path}: {found}")
+        if path is None and required and not only_prints_config():
+            raise RefusedFlagError(f"--{name}=… is missing: {help_text}")
         return True
 
+    flags.DEFINE(Path(), name, None, help_text)
     flags.register_validator(name, check)
-
-
-class _Path(flags.ArgumentParser[str]):
-    def parse(self, argument: str) -> str:
-        return os.path.expanduser(argument)
 
 
 def define_output_folder(name: str, help_text: str) -> None:

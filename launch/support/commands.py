@@ -18,7 +18,6 @@ workdir. Kubernetes' `podFailurePolicy` with `onExitCodes` can use these statuse
 """
 
 import contextlib
-import functools
 import importlib.util
 import inspect
 import io
@@ -55,11 +54,10 @@ from launch.support.command_flags import (
 
 ARGUMENTS = "arguments.json"  # In a workdir: the command that wrote in it last.
 
-# Flags with which a command still goes on with the other arguments of a workdir.
+# Flags with which a command still goes on with the other arguments of a workdir; of one process,
+# not of a run; and that no file may give, as what they name is run, written, or of other machines.
 _BESIDE_WORKDIR = {"workdir", "dry_run", "print_config", "imports"}
-# Flags of one process, not of a run.
 _OF_A_PROCESS = ("coordinator", "coordinator_timeout", "num_processes", "process_id")
-# Flags that no file may give: what they name is run, written, or worked with on other machines.
 _ONLY_TYPED = ("workdir", "flagfile", "profile_file", "imports", "ray_address", *_OF_A_PROCESS)
 _WITH_COLONS = ("env_kwargs", "config.families")  # Whose values have colons, and name no module.
 _RULES = ("rule", "config.rule.start")  # Which may be of the hub, `hf:owner/name`.
@@ -89,8 +87,11 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
     if has_flag("version"):
         print(f"disco-update-rules {version()}")
         sys.exit(0)
-    # Imports would hide the exception of Ctrl-C.
-    at_interrupt = functools.partial(_end_at_interrupt, name)
+
+    def at_interrupt(number: int, _: object) -> None:  # Imports would hide Ctrl-C's exception.
+        os.write(2, f"{name}: stopped by Ctrl-C.\n".encode())
+        os._exit(128 + number)
+
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, at_interrupt)
     sys.argv[1:1] = _known_arguments(name)  # Before those that are typed, which so replace them.
@@ -128,11 +129,6 @@ def _name_of(module: str) -> str:
     """Return the name of a module for users, also if `python -m` runs it as `__main__`."""
     spec = sys.modules[module].__spec__
     return spec.name if spec else module
-
-
-def _end_at_interrupt(name: str, number: int, _: object) -> None:
-    os.write(2, f"{name}: stopped by Ctrl-C.\n".encode())
-    os._exit(128 + number)
 
 
 def _say_what_begins(name: str) -> None:
@@ -295,9 +291,7 @@ def _explained(error: BaseException, is_one_of_several: bool) -> tuple[str | Non
 def _is_of_memory(error: BaseException) -> bool:
     """Return whether an error's message says that the host or a device is out of memory.
 
-    An accelerator's allocator says RESOURCE_EXHAUSTED, and so does jax 0.10 for synchronous
-    computations on a CPU. Asynchronous ones on a CPU fail with an INTERNAL error that says "Out of
-    memory". Tested on CPUs only.
+    RESOURCE_EXHAUSTED, or of asynchronous computations on a CPU INTERNAL and "Out of memory".
     """
     return bool(re.search("RESOURCE_EXHAUSTED|out of memory", str(error), re.IGNORECASE))
 

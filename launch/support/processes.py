@@ -61,7 +61,7 @@ def join() -> None:
     if not address and any(int(os.environ.get(name, 1)) > 1 for name in LAUNCHERS):
         address = _AUTO
     if address in ("", _AUTO):
-        if not (number is None and own is None):
+        if number is not None or own is not None:
             raise ValueError(
                 f"--num_processes and --process_id need --coordinator=HOST:PORT; it is {address!r}."
             )

@@ -45,7 +45,7 @@ from evaluation.scoring import references
 from evaluation.scoring.references import Reference, by_references
 from evaluation.studies import ablations
 from launch.support import workdirs
-from launch.support.settings import START, DiscoverSettings, ProbeSettings, make_rule
+from launch.support.settings import START, DiscoverSettings, make_rule
 
 _log = logging.getLogger(__name__)
 
@@ -145,13 +145,18 @@ class Probes:
     """
 
     def __init__(self, settings: DiscoverSettings, tasks: Sequence[environments.Environment]):
-        """Choose the tasks. If none of the discovery's has reference scores, there is a warning.
+        """Choose tasks, evenly spaced among those with reference scores; warn if there are none.
 
         Raises:
           ValueError: if there are probes, and their budget is too short for an update.
         """
-        own = settings.probe
-        self._chosen = _choose(own, tasks) if own.interval else {}
+        own, known = settings.probe, dict[str, Reference]()
+        if own.interval:
+            known, _ = references.of_tasks(tasks, own.budget, references.shipped())
+        scored = [task for task in tasks if task.name in known]
+        number = min(own.num_tasks, len(scored))
+        places = np.linspace(0, len(scored) - 1, number).round().astype(int)
+        self._chosen = {scored[i].name: (scored[i], known[scored[i].name]) for i in places}
         self.interval = own.interval if self._chosen else 0
         if self.interval:
             self._config = EvaluationConfig(
@@ -199,19 +204,6 @@ class Probes:
         return read_probe(own)
 
 
-def _choose(
-    settings: ProbeSettings, tasks: Sequence[environments.Environment]
-) -> dict[str, tuple[environments.Environment, Reference]]:
-    """Return the tasks to learn, evenly spaced among those with reference scores."""
-    known, _ = references.of_tasks(tasks, settings.budget, references.shipped())
-    with_scale = [task for task in tasks if task.name in known]
-    if not with_scale:
-        return {}
-    number = min(settings.num_tasks, len(with_scale))
-    places = np.linspace(0, len(with_scale) - 1, number).round().astype(int)
-    return {with_scale[i].name: (with_scale[i], known[with_scale[i].name]) for i in places}
-
-
 def export(
     workdir: str, output: str, meta_step: int | None = None, evaluations: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -257,10 +249,10 @@ def export(
 
 def _settings(folder: pathlib.Path) -> DiscoverSettings:
     """Return the settings of the run in a folder."""
+    file = folder / workdirs.CONFIG
     try:
-        return from_json(DiscoverSettings, read_object(folder / workdirs.CONFIG))
-    except OSError as error:
-        reason = f"{error}."
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        reason = f"{folder / workdirs.CONFIG}: {error}"
-    raise ValueError(f"{str(folder)!r} is not the workdir of a discovery run: {reason}")
+        return from_json(DiscoverSettings, read_object(file))
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise ValueError(
+            f"{str(folder)!r} is not the workdir of a discovery run: {file}: {error}"
+        ) from error

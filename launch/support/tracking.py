@@ -94,18 +94,19 @@ def trackers(
     """
     logs: list[Log] = []
     with contextlib.ExitStack() as closing:
-        if tracking.tensorboard:
-            logs.append(closing.enter_context(_event_file(folder, settings, step)))
-        if tracking.wandb_project:
-            with _named(folder):
+        with _named(folder):
+            if tracking.tensorboard:
+                logs.append(closing.enter_context(_event_file(folder, settings, step)))
+            if tracking.wandb_project:
                 run = _wandb_run(tracking, folder, settings)
-            closing.callback(run.finish)
-            run.define_metric("*", step_metric=step_name)
-            logs.append(lambda step, values: run.log({**values, step_name: step}))
+                closing.callback(run.finish)
+                run.define_metric("*", step_metric=step_name)
+                logs.append(lambda step, values: run.log({**values, step_name: step}))
 
         def log(step: int, values: Mapping[str, float]) -> None:
-            for one in logs:
-                one(step, values)
+            with _named(folder):
+                for one in logs:
+                    one(step, values)
 
         yield log
 
@@ -131,21 +132,18 @@ def _event_file(folder: pathlib.Path, settings: Mapping[str, Any], step: int) ->
     from tensorboard.summary.writer.record_writer import RecordWriter
 
     own = folder / "tensorboard"
-    with _named(folder):
-        own.mkdir(parents=True, exist_ok=True)
-        file = (own / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}").open("wb")
-        writer = RecordWriter(file)
-        _add_event(writer, file_version="brain.Event:2")
-        _add_event(writer, step=step + 1, session_log=SessionLog(status=SessionLog.START))
-        values = hparams.hparams_pb(_flattened(settings), trial_id=folder.resolve().name)
-        _add_event(writer, summary=values)
-        writer.flush()
+    own.mkdir(parents=True, exist_ok=True)
+    writer = RecordWriter((own / f"events.out.tfevents.{time.time_ns()}.{os.getpid()}").open("wb"))
+    _add_event(writer, file_version="brain.Event:2")
+    _add_event(writer, step=step + 1, session_log=SessionLog(status=SessionLog.START))
+    values = hparams.hparams_pb(_flattened(settings), trial_id=folder.resolve().name)
+    _add_event(writer, summary=values)
+    writer.flush()
 
     def log(step: int, values: Mapping[str, float]) -> None:
         numbers = [Summary.Value(tag=tag, simple_value=x) for tag, x in values.items()]
-        with _named(folder):
-            _add_event(writer, step=step, summary=Summary(value=numbers))
-            writer.flush()
+        _add_event(writer, step=step, summary=Summary(value=numbers))
+        writer.flush()
 
     try:
         yield log
@@ -209,29 +207,24 @@ def by_tag(metrics: Mapping[str, Any]) -> dict[str, float]:
 
     Each task has the mean validation reward of its agents, without those that have none.
     """
-    found = {
-        _tag(name): float(value)
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name != META_STEP
-    }
-    agents, rewards = metrics.get("agents", {}), dict[str, list[float]]()
-    for task, reward in zip(
-        agents.get("task", ()), agents.get("validation_reward", ()), strict=False
-    ):
+    found, rewards = dict[str, float](), dict[str, list[float]]()
+    for name, value in metrics.items():
+        if isinstance(value, int | float) and name != META_STEP:
+            group, _, rest = name.partition("_")
+            if name in ("validation_reward", "episode_return"):
+                group, rest = "score", name
+            elif group not in ("agent", "meta"):
+                group, rest = "run", name
+            found[f"{group}/{rest}"] = float(value)
+    agents = metrics.get("agents", {"task": (), "validation_reward": ()})
+    for task, reward in zip(agents["task"], agents["validation_reward"], strict=True):
         if reward is not None:
             rewards.setdefault(task, []).append(reward)
     return found | {f"validation_reward/{x}": sum(y) / len(y) for x, y in rewards.items()}
 
 
-def _tag(name: str) -> str:
-    if name in ("validation_reward", "episode_return"):
-        return f"score/{name}"
-    group, _, rest = name.partition("_")
-    return f"{group}/{rest}" if group in ("agent", "meta") else f"run/{name}"
-
-
 class _ReturnCurves:
-    """A display of an evaluation's progress that logs the returns of its runs beside.
+    """A `Progress` of an evaluation that logs the returns of its runs beside.
 
     They are read from the runs' records, whoever makes the runs: this process, or a worker of a Ray
     cluster that shares the file system. Tags are `return/<task>/<contender>/seed_<number>`.
@@ -243,12 +236,10 @@ class _ReturnCurves:
         self._last_read = time.monotonic()
 
     def start(self, completed: int) -> None:
-        """See `Progress`."""
         if self._shown is not None:
             self._shown.start(completed)
 
     def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
-        """See `Progress`."""
         if self._shown is not None:
             self._shown.update(completed, numbers, doing)
         if time.monotonic() - self._last_read >= _SECONDS_BETWEEN_READS:

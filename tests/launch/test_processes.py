@@ -1,5 +1,6 @@
 """Several processes that make one run: the result is one process's, and none outlives another."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -20,7 +21,8 @@ from disco_common.configuration import from_json
 from launch.support import processes
 from launch.support.settings import DiscoverSettings, make_discovery
 from meta.run import restore
-from tests.launch.common import TINY, free_port, outcome, start
+from tests.launch.common import TINY, free_port, outcome, outcomes, start
+from tests.launch.discover_tiny import get_settings
 from tests.launch.tiny_runs import metrics, quickly, steps_logged, wait_until
 
 NUM_DEVICES = 4
@@ -140,47 +142,43 @@ REFUSED = {
         "--num_processes and --process_id need --coordinator=HOST:PORT",
     ),
     "no port": (["--coordinator=somewhere"], 2, "--coordinator is 'somewhere'; expected HOST:PORT"),
-    "mesh": (
-        ["--config.devices_per_agent=3"],
-        2,
-        "devices_per_agent is 3; expected a divisor of the number of devices of each process (4)",
-    ),
-    "batch": (
-        ["--config.devices_per_agent=4"],
-        2,
-        "meta.validation_trajectories is 2; expected a multiple of devices_per_agent (4)",
-    ),
 }
 
 
-@pytest.fixture(scope="module")
-def refusals(tmp_path_factory):
-    folder, port = tmp_path_factory.mktemp("refused"), free_port()
-    environment = {"JAX_NUM_CPU_DEVICES": "4"}
-    started = {
-        name: start(
-            "launch.discover",
-            f"--workdir={folder / name}",
+def test_refused_in_a_sentence(tmp_path):
+    port = free_port()
+    cases = {
+        name: [
+            f"--workdir={tmp_path / name}",
             "--coordinator_timeout=2",
             TINY,
             *(argument.format(port=port) for argument in arguments),
-            **environment,
-        )
+        ]
         for name, (arguments, *_) in REFUSED.items()
     }
-    return folder, port, {name: outcome(process) for name, process in started.items()}
+    for name, (status, output) in outcomes("launch.discover", cases).items():
+        _, expected, sentence = REFUSED[name]
+        assert status == expected, output
+        assert sentence.format(port=port) in output
+        assert "Traceback" not in output
+        assert not (tmp_path / name).exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_in_a_sentence(refusals, name):
-    folder, port, outcomes = refusals
-    status, output = outcomes[name]
-    _, expected, sentence = REFUSED[name]
-    assert status == expected
-    assert sentence.format(port=port) in output
-    assert "Traceback" not in output
-    assert not (folder / name).exists()
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"devices_per_agent": 3}, "is 3; expected a divisor of the number of devices of each pro"),
+        (
+            {"devices_per_agent": 2},
+            r"_trajectories is 3; expected a multiple of devices_per_agent ",
+        ),
+    ],
+)
+def test_devices_that_cannot_share_an_agent_are_refused(changes, said):
+    settings = get_settings()
+    meta = dataclasses.replace(settings.meta, validation_trajectories=3)
+    with pytest.raises(ValueError, match=said):
+        make_discovery(dataclasses.replace(settings, meta=meta, **changes)).check()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from environments.errors import MissingPackageError
 from evaluation import storage
 from evaluation.evaluate import Execution
 from launch.support import tracking
-from launch.support.tracking import Trackers, Tracking
+from launch.support.tracking import Tracking, trackers
 from tests.launch import wandb_files
 from tests.launch.common import REPOSITORY, outcome, start
 from training.records import EpisodeSums, Records
@@ -72,10 +72,10 @@ def hyper_parameters(folder) -> dict[str, object]:
 
 def log(folder, first: int, last: int, resume_at: int = 0, where: Tracking = Tracking()) -> None:
     settings = {"seed": 3, "agent": {"learning_rate": 0.5, "torso": (8, 8)}, "masks": True}
-    with Trackers(where, folder, settings, "meta_step", resume_at) as trackers:
+    with trackers(where, folder, settings, "meta_step", resume_at) as log_numbers:
         for step in range(first, last + 1):
-            trackers.log(step, tracking.by_tag(METRICS | {"meta_step": step}))
-        trackers.log(last, {tracking.PROBE: 0.5, "probe/lake": 0.25})
+            log_numbers(step, tracking.by_tag(METRICS | {"meta_step": step}))
+        log_numbers(last, {tracking.PROBE: 0.5, "probe/lake": 0.25})
 
 
 # Discoveries.
