@@ -181,7 +181,7 @@ def _report(points: Sequence[Point], workdir: pathlib.Path, failed: Mapping[str,
 
 def _last_means(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return means over a discovery's last tenth; an empty text if no number is finite."""
-    table = pd.DataFrame(reports, columns=["meta_step", *_MEANS])
+    table = pd.DataFrame(reports, columns=pd.Index(["meta_step", *_MEANS]))
     made = int(table["meta_step"].iloc[-1]) if len(table) else 0
     last = table.loc[table["meta_step"] > 0.9 * made, list(_MEANS)].astype(float)
     means = last.where(np.isfinite(last)).mean()
