@@ -29,24 +29,19 @@ def main() -> None:
     from evaluation.evaluate import check, resolve
     from evaluation.studies.analysis import AnalysisConfig, analyse
     from launch.support import evaluations, workdirs
-    from launch.support.display import ProgressBar
 
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
-    settings = AnalysisConfig(
-        steps=values.steps,
-        environments=values.environments,
-        horizon=values.horizon,
-        shown=min(AnalysisConfig.shown, values.steps),
-    )
-    contenders = rule_contenders([values.rule], config)
+    settings = AnalysisConfig(values.steps, values.environments, values.horizon)
+    (contender,) = rule_contenders([values.rule], config)
     tasks = resolve(suites_of(values.suite))
-    check(tasks, contenders, config)
-    rules = {x.name: x.parameters_sha256 for x in contenders}
+    check(tasks, [contender], config)
+    rules = {contender.name: contender.parameters_sha256}
     identity = evaluations.Identity.of("analyse", tasks, config, rules=rules)
     with workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder:
+        execution = evaluations.shown()
         files = analyse(
-            values.rule, tasks, config, settings, folder, evaluations.provenance(), ProgressBar
+            contender, tasks, config, settings, folder, evaluations.provenance(), execution
         )
     print("Written: " + ", ".join(map(printable, files)))
 

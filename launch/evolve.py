@@ -14,7 +14,6 @@ only the generations that are missing; with more `--generations`, it continues t
 """
 
 import dataclasses
-from typing import Any
 
 from absl import flags
 
@@ -37,7 +36,6 @@ def main() -> None:
     from evaluation.rules import copies_in
     from evaluation.studies import evolution
     from launch.support import evaluations, workdirs
-    from launch.support.display import print_rows
 
     commands.use_all_cores()
     values = flags.FLAGS
@@ -69,7 +67,7 @@ def main() -> None:
         workdirs.opened(values.workdir, identity, changeable) as folder,
     ):
         evaluations.keep_rules(folder, [contender], config)
-        found = evolution.evolve(
+        evolution.evolve(
             contender,
             tasks,
             config,
@@ -78,19 +76,8 @@ def main() -> None:
             kept | evaluations.provenance(),
             evaluations.shown(),
         )
-    print_rows("Generations, each on other tasks", [_row(*one) for one in enumerate(found)])
     names = (evolution.RULE, evolution.TABLE, f"{evolution.PLOT}.png")
     print(f"Written: {', '.join(printable(folder / name) for name in names)}")
-
-
-def _row(number: int, generation: Any) -> dict[str, str]:
-    """Return the table's row of a generation (`evaluation.studies.evolution.Generation`)."""
-    fitness = generation.fitness
-    return {
-        "generation": str(number),
-        "best fitness": f"{max(fitness):.3f}",
-        "mean fitness": f"{sum(fitness) / len(fitness):.3f}",
-    }
 
 
 def _define_flags() -> None:

@@ -50,7 +50,8 @@ def main() -> None:
         }
         for name, one in found.items()
     ]
-    print_rows("Reference scores", rows)
+    if rows:
+        print_rows("Reference scores", rows)
     for name, reason in reasons.items():
         print(printable(f"{name} has none: {reason}."))
     print(f"Written: {printable(folder / 'references.json')}")

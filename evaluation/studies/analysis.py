@@ -1,16 +1,12 @@
 """The analysis of a discovered rule (DiscoRL, figure 4 and Methods, "Analysis").
 
-A report shows how the rule changes a policy, beside the drifts of PPO and DPO
-(`evaluation.studies.policy_updates`). An agent learns each task by the rule, and then plays. The
-report shows, of each task, what the weights of the policy target's prior depend on, if they are
-outputs of the meta-network, and, if agents have predictions y and z,
-
-- `evaluation.studies.predictions`: how confident the predictions are along an episode, the parts of
-  an observation on which they depend, and how well probes predict the near future from them;
-- `policy_updates.influence`: how a change of a future prediction changes the current targets;
-
-and an evaluation of agents that learn by the rule, and, if they have y and z, by the rule with
-these hidden from it.
+A report shows how the rule changes a policy, beside PPO and DPO. An agent learns each task by the
+rule, and then plays. The report shows what the weights of the policy target's prior depend on, if
+they are outputs of the meta-network (`evaluation.studies.policy_updates`), and, if agents have
+predictions y and z, how confident these are along an episode, on which parts of an observation they
+depend, how well probes predict the near future from them (`evaluation.studies.predictions`), and
+how a change of a future prediction changes the current targets; and an evaluation of agents that
+learn by the rule, and by the rule with y and z hidden from it.
 
     index.html       the page, whose figures are files beside it
     analysis.json    the numbers
@@ -20,7 +16,7 @@ these hidden from it.
 import dataclasses
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -36,13 +32,12 @@ from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from disco.discovered import DiscoveredRule
 from disco_common import json_lines
 from disco_common.files import write_atomically
+from disco_common.ranges import AT_LEAST_1
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RuleContender, random_policy, rule_contenders
+from evaluation.contenders import RuleContender, random_policy
 from evaluation.evaluate import Execution, evaluate
-from evaluation.executors import OpenProgress
 from evaluation.loading import agent_of_run
-from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
 from evaluation.report.stored import merge, read_manifest
@@ -52,39 +47,29 @@ from evaluation.training import Run
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
 _INFLUENCE_STEPS = 30
-_CRITIC = "all of actor-critic"
-
-
-@dataclasses.dataclass(frozen=True)
-class PredictionsPart:
-    """What an agent's section shows of the predictions y and z.
-
-    Attributes:
-      horizon: number of future transitions that the probes predict.
-      critic_change: the largest change of actor-critic's targets.
-      saliency: by step, captions and pictures (PNG); None if observations are not single arrays,
-        empty if there is no peak.
-    """
-
-    horizon: int
-    critic_change: float
-    saliency: list[list[tuple[str, bytes]]] | None
+_SHOWN = 200  # Steps of the first environment that are drawn.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnalysisSection(Section):
     """The section of an agent that has learned a task.
 
-    Its figures are `quantities` along an episode; the weights of the prior `by_age`, and their
-    `correlations` with other quantities, where they have any; and with predictions `influences` by
+    Its figures are `quantities` along an episode, and with predictions y and z `influences` by
     distance, and the probes' `information` by target and input, if there is a target.
 
     Attributes:
-      predictions: None for agents without y and z.
+      horizon: number of future transitions that the probes predict.
+      by_age: a table of the weights of the prior, if they are outputs, by the agent's updates.
+      correlations: a table of these weights' correlations with other quantities.
+      saliency: by step, captions and pictures (PNG); empty if there is no peak, None for agents
+        without predictions or if observations are not single arrays.
     """
 
     template: ClassVar[str] = "analysis.html"
-    predictions: PredictionsPart | None
+    horizon: int
+    by_age: list[dict[str, Any]]
+    correlations: list[dict[str, Any]]
+    saliency: list[list[tuple[str, bytes]]] | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,52 +80,43 @@ class AnalysisConfig:
       steps: that the trained agent plays in each environment.
       environments: number of environments that it plays at once.
       horizon: number of future transitions that the probes predict.
-      shown: steps of the first environment that are drawn.
     """
 
     steps: int = 500
     environments: int = 8
     horizon: int = 10
-    shown: int = 200
 
     def __post_init__(self):
-        if min(self.environments, self.horizon) < 1:
-            raise ValueError(
-                f"environments is {self.environments} and horizon {self.horizon}; expected at"
-                " least 1."
-            )
-        least = max(_INFLUENCE_STEPS, 10 * self.horizon, self.shown)
+        AT_LEAST_1.require(self, "", "environments", "horizon")
+        least = max(_INFLUENCE_STEPS, 10 * self.horizon)
         if self.steps < least:
             raise ValueError(f"steps is {self.steps}; expected at least {least}.")
 
 
 def analyse(
-    rule_name: str,
+    contender: RuleContender,
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
     settings: AnalysisConfig,
     folder: pathlib.Path,
     provenance: dict[str, Any],
-    open_progress: OpenProgress,
+    execution: Execution,
 ) -> list[pathlib.Path]:
-    """Analyse a rule on tasks; return the files of the report.
+    """Analyse a discovered rule on tasks; return the files of the report.
 
-    The rule is a discovered one's file, or its name. Agents are trained and stored as
-    `evaluation.evaluate.evaluate` does it, with the same arguments.
+    Agents are trained and stored as `evaluation.evaluate.evaluate` does it, with the same
+    arguments.
 
     Raises:
       ValueError: if the rule is not a discovered one, or cannot act on a task.
       OSError: if something cannot be written.
     """
-    (contender,) = rule_contenders([rule_name], config)
-    rule = contender.rule
+    rule, runs = contender.rule, folder / "evaluation"
     if not isinstance(rule, DiscoveredRule):
-        raise ValueError(f"{rule_name!r} is not a discovered rule; expected one.")
+        raise ValueError(f"{contender.name!r} is not a discovered rule; expected one.")
     contenders = [random_policy(config), contender]
     if rule.has_predictions:
         contenders += _without_predictions(contender, rule)
-    runs = folder / "evaluation"
-    execution = Execution(open_progress=open_progress)
     evaluate(tasks, contenders, config, runs, provenance, execution)
     first, pushes = policy_updates.push_section(contender.name, rule)
     sections: list[policy_updates.PushSection | AnalysisSection] = [first]
@@ -154,11 +130,9 @@ def analyse(
             heading, rule, agent, learner, task, config.seed, settings
         )
         sections.append(section)
-    merged = merge([read_manifest(runs)])
-    title = f"Analysis of {contender.name}"
+    merged, title = merge([read_manifest(runs)]), f"Analysis of {contender.name}"
     files = write_report(folder, merged, title=title, first=sections)
-    text = json_lines.dumps(numbers, indent=1) + "\n"
-    write_atomically(folder / "analysis.json", text)
+    write_atomically(folder / "analysis.json", json_lines.dumps(numbers, indent=1) + "\n")
     return [*files, folder / "analysis.json"]
 
 
@@ -189,72 +163,52 @@ def _analyse_agent(
     settings: AnalysisConfig,
 ) -> tuple[AnalysisSection, dict[str, Any]]:
     """Return the section of a trained agent, and its numbers as JSON values."""
-    trajectory = agent.config.scaled(
-        to_trajectory(
-            playing.play(agent, learner, task, settings.steps, settings.environments, seed)
-        )
-    )
+    played = playing.play(agent, learner, task, settings.steps, settings.environments, seed)
+    trajectory = agent.config.scaled(to_trajectory(played))
     outputs = predictions.outputs_along(agent, learner.params, trajectory)
     known = predictions.quantities(rule, outputs, trajectory)
     weights, by_age = {}, {}
-    if rule.sizes.prior_outputs:
+    if isinstance(rule, disco.AnchoredRule) and rule.sizes.prior_outputs:
         both = predictions.learner_outputs(agent, learner, trajectory)
         of_learner = (rule, *both, trajectory, learner.rule_state)
         weights = policy_updates.weights_of(*of_learner)
         by_age = policy_updates.weights_by_age(*of_learner)
     correlations = policy_updates.correlations(weights, known)
-    shown = {name: x[: settings.shown, 0] for name, x in {**known, **weights}.items()}
+    shown = {name: x[:_SHOWN, 0] for name, x in {**known, **weights}.items()}
     peaks = _peaks(next(iter(shown.values()))) if rule.has_predictions else []
-    figures = {"quantities": plots.time_series(shown, peaks)}
-    if by_age:
-        figures["by_age"] = policy_updates.by_age_figure(by_age)
-    if correlations:
-        figures["correlations"] = policy_updates.correlations_figure(correlations)
-    part, numbers = None, {}
-    if rule.has_predictions:
-        part, numbers, found = _predictions(
-            rule, agent, learner, task, trajectory, outputs, peaks, seed, settings
-        )
-        figures |= found
-    section = AnalysisSection(name=heading, plots=figures, predictions=part)
-    return section, numbers | {
+    figures, saliency = {"quantities": plots.time_series(shown, peaks)}, None
+    numbers: dict[str, Any] = {
         "rewards_per_step": float(np.mean(known["reward"])),
         "weights": {name: float(np.mean(x)) for name, x in weights.items()},
         "weights_by_updates": by_age,
         "correlations": correlations,
     }
-
-
-def _predictions(
-    rule: DiscoveredRule,
-    agent: RuleAgent,
-    learner: LearnerState,
-    task: environments.Environment,
-    trajectory: disco.Trajectory,
-    outputs: dict[str, np.ndarray],
-    peaks: Sequence[int],
-    seed: int,
-    settings: AnalysisConfig,
-) -> tuple[PredictionsPart, dict[str, Any], dict[str, Drawing]]:
-    """Return what is shown of y and z, its numbers as JSON values, and its figures."""
-    influences = _influences(rule, agent, learner, task, trajectory)
-    informed = predictions.information(rule, outputs, trajectory, settings.horizon, seed)
-    part = PredictionsPart(
+    if rule.has_predictions:
+        influences = _influences(rule, agent, learner, trajectory)
+        informed = predictions.information(rule, outputs, trajectory, settings.horizon, seed)
+        distances = np.arange(_INFLUENCE_STEPS + 1.0)
+        curves = {name: (distances, x) for name, x in influences.items()}
+        label = "change of the target"
+        figures["influences"] = plots.line_panels({"": curves}, "k", label, {"": "y"})
+        if informed:
+            figures["information"] = plots.bars(informed)
+        saliency = _saliency_pictures(rule, agent, learner, task, trajectory, peaks, seed)
+        numbers |= {"influence": influences, "information": informed, "spikes": peaks}
+    section = AnalysisSection(
+        name=heading,
+        plots=figures,
         horizon=settings.horizon,
-        critic_change=float(np.nanmax(influences[_CRITIC])),
-        saliency=_saliency_pictures(rule, agent, learner, task, trajectory, peaks, seed),
+        by_age=_table("updates", {name: dict(found) for name, found in by_age.items()}),
+        correlations=_table("quantity", correlations),
+        saliency=saliency,
     )
-    distances = np.arange(len(influences[_CRITIC]), dtype=float)
-    label = "change of the target"
-    figures = {"influences": plots.line_panels(distances, {"": influences}, "k", label, log="y")}
-    if informed:
-        figures["information"] = plots.bars(informed)
-    numbers = {
-        "influence": influences,
-        "information": informed,
-        "spikes": peaks,
-    }
-    return part, numbers, figures
+    return section, numbers
+
+
+def _table(header: str, columns: Mapping[str, Mapping[Any, float]]) -> list[dict[str, Any]]:
+    """Return rows of columns, which have equal keys, after a first column of the keys."""
+    keys = next(iter(columns.values()), {})
+    return [{header: key, **{name: f"{x[key]:.5g}" for name, x in columns.items()}} for key in keys]
 
 
 def _peaks(values: Float[np.ndarray, "steps"]) -> list[int]:
@@ -282,16 +236,11 @@ def _saliency_pictures(
     for step in steps:
         key = jax.random.fold_in(jax.random.key(seed), step)
         by_quantity = predictions.saliency(rule, agent, learner.params, alone, step, key)
-        images = {f"step {step}": _image(frames[step, 0], spec)}
+        shown = pictures.as_image if pictures.is_picture(spec) else _flat
+        images = {f"step {step}": shown(frames[step, 0])}
         images |= {name: _flat(x) for name, x in by_quantity.items()}
         found.append([(caption, _png(image)) for caption, image in images.items()])
     return found
-
-
-def _image(
-    observation: Num[np.ndarray, "*parts"], spec: environments.ObservationSpec
-) -> Num[np.ndarray, "height width *channels"]:
-    return pictures.as_image(observation) if pictures.is_picture(spec) else _flat(observation)
 
 
 def _flat(values: Num[np.ndarray, "*parts"]) -> Num[np.ndarray, "height width"]:
@@ -307,27 +256,10 @@ def _png(image: Num[np.ndarray, "height width *channels"]) -> bytes:
 
 
 def _influences(
-    rule: DiscoveredRule,
-    agent: RuleAgent,
-    learner: LearnerState,
-    task: environments.Environment,
-    trajectory: disco.Trajectory,
+    rule: DiscoveredRule, agent: RuleAgent, learner: LearnerState, trajectory: disco.Trajectory
 ) -> dict[str, Float[np.ndarray, "distances"]]:
-    """Return the influence of z on the rule's targets, and on all of actor-critic's together."""
-    short = predictions.slice_trajectory(agent, trajectory, 0, _INFLUENCE_STEPS)
-    key = jax.random.key(0)
-    outputs, target_outputs = predictions.learner_outputs(agent, learner, short)
-    found = policy_updates.influence(
-        rule, outputs, target_outputs, short, learner.rule_state, outputs["z"], key
-    )
-    critic_rule = disco.hand_designed("actor_critic")
-    critic = RuleAgent.create(agent.config, task.dynamics, critic_rule)
-    initial = critic.init(key)
-    critic_outputs, _ = predictions.learner_outputs(critic, initial, short)
-    none = policy_updates.influence(
-        critic_rule, critic_outputs, None, short, initial.rule_state, outputs["z"], key
-    )
-    return {
-        **{f"{name} of the rule": found[name] for name in ("pi", "y", "z")},
-        _CRITIC: np.sqrt(sum(np.square(x) for x in none.values())),
-    }
+    """Return the influence of z on the rule's targets, by distance."""
+    short = predictions.slice_trajectory(trajectory, 0, _INFLUENCE_STEPS)
+    outputs = predictions.learner_outputs(agent, learner, short)
+    found = policy_updates.influence(rule, *outputs, short, learner.rule_state, jax.random.key(0))
+    return {f"{name} of the rule": found[name] for name in ("pi", "y", "z")}

@@ -1,13 +1,10 @@
 """Evolution of the weights of a rule's policy prior, by what agents learn in whole lifetimes.
 
 A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
-agent after hundreds. This search does, for a handful of meta-parameters: the weights of the policy
-target's prior (`AnchoredRule.policy_prior`, `advantage_weight`, `action_advantage_weight`), each
-at some points (`points_of`): at birth and after 1,000 updates and, if the prior's outputs read
-them, with larger advantages, and for actions of a smaller probability and of a larger ratio. Others
-follow, as the outputs are linear in the logarithms of these. Beside them it searches the agents'
-learning rate. CMA-ES (Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a generation of
-candidates, and fresh agents learn some tasks by each of them, all at once (`mean_returns`). A
+agent after hundreds. This search does, for the weights of the policy target's prior
+(`AnchoredRule.prior_weights`) at some points (`points_of`), between which others follow, and for
+the agents' learning rate. CMA-ES (Hansen 2016, arXiv 1604.00772; the library `cmaes`) proposes a
+generation of candidates, and fresh agents learn some tasks by each of them, all at once. A
 candidate's fitness is the mean over these tasks of the normalised mean return, between the random
 policy's (0) and the reference's (1), and at least -1. The tasks and the agents' seed are drawn anew
 for each generation, and are the same for all its candidates.
@@ -36,10 +33,11 @@ from agents.search_space import RULE_RANGES
 from disco import anchored
 from disco_common.files import write_atomically
 from disco_common.json_lines import dumps, read_object
-from disco_common.ranges import AT_LEAST_1, POSITIVE
+from disco_common.ranges import AT_LEAST_1, POSITIVE, Range
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender
 from evaluation.evaluate import Execution
+from evaluation.report.drawing import Drawing
 from evaluation.report.evaluation_files import to_csv
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
@@ -49,7 +47,6 @@ from evaluation.training import training_settings
 from training import device_program
 
 RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution"
-_LEAST_POPULATION = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +72,11 @@ class EvolutionConfig:
     def __post_init__(self):
         AT_LEAST_1.require(self, "", "generations", "num_tasks")
         POSITIVE.require(self, "", "sigma")
-        if self.population < _LEAST_POPULATION:
-            raise ValueError(
-                f"population is {self.population}; expected at least {_LEAST_POPULATION}."
-            )
-        if not 0 <= self.seed < 2**31:
-            raise ValueError(f"seed is {self.seed}; expected 0 to 2**31 - 1.")
+        Range("at least 4", lambda x: x >= 4).require(self, "", "population")
+        Range("0 to 2**31 - 1", lambda x: 0 <= x < 2**31).require(self, "", "seed")
 
 
-@dataclasses.dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
     """A generation that was tried.
 
     Attributes:
@@ -152,23 +144,26 @@ def evolve(
     """
     rule, known = check(contender, tasks, config, settings)
     usable = [task for task in tasks if task.name in known]
-    search = _search(rule, settings)
-    own, found, rows = folder / "generations", [], []
-    own.mkdir(parents=True, exist_ok=True)
+    search = CMA(
+        mean=np.zeros(len(points_of(rule)) * rule.sizes.prior_outputs + 1),
+        sigma=settings.sigma,
+        population_size=settings.population,
+        seed=settings.seed,
+    )
+    found, rows = [], []
+    (folder / "generations").mkdir(parents=True, exist_ok=True)
     steps = settings.population * settings.num_tasks * config.num_steps
     with execution.open_progress("evolve", settings.generations * steps) as progress:
+        report = (
+            (lambda made: progress.update(made, {})) if progress is not None else lambda made: None
+        )
         if progress is not None:
             progress.start(0)
         for number in range(settings.generations):
             candidates = [search.ask() for _ in range(settings.population)]
             chosen = _draw_tasks(usable, settings, number)
-            file = own / f"{number:04d}.json"
+            file = folder / "generations" / f"{number:04d}.json"
             if (fitness := _read(file, settings.population)) is None:
-
-                def report(made: int, before: int = number * steps) -> None:
-                    if progress is not None:
-                        progress.update(before + made, {})
-
                 made = [_candidate(contender, x) for x in candidates]
                 fitness = _fitness(made, chosen, config, known, number, report)
                 text = dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
@@ -186,15 +181,6 @@ def evolve(
             origin = dataclasses.asdict(settings) | made_so_far | {"from": fingerprint(rule)}
             _write(folder, rows, changed, {**provenance, "evolution": origin})
     return found
-
-
-def _search(rule: disco.AnchoredRule, settings: EvolutionConfig) -> CMA:
-    return CMA(
-        mean=np.zeros(len(points_of(rule)) * rule.sizes.prior_outputs + 1),
-        sigma=settings.sigma,
-        population_size=settings.population,
-        seed=settings.seed,
-    )
 
 
 def _draw_tasks(
@@ -235,15 +221,14 @@ def _fitness(
 ) -> list[float]:
     """Return the fitness of each candidate of a generation."""
     settings, seed = training_settings(config), config.seed + number
-    by_name, scores, steps = {task.name: task for task in tasks}, [], 0
+    by_name, scores = {task.name: task for task in tasks}, []
+    steps = number * len(candidates) * len(tasks) * config.num_steps  # Of the search so far.
     for group in environments.group(tasks):
         members = [by_name[name] for name in group.names]
         agents = [one.make(members[0]) for one in candidates]
-
-        def shown(own: int, before: int = steps) -> None:
-            report(before + own)
-
-        returns = device_program.mean_returns(agents, members, seed, settings, shown)
+        returns = device_program.mean_returns(
+            agents, members, seed, settings, lambda made, before=steps: report(before + made)
+        )
         scales = [known[name] for name in group.names]
         scores.append([by_references(x[:, None], scales) for x in returns])
         steps += len(candidates) * len(members) * config.num_steps
@@ -283,12 +268,23 @@ def _write(
     """Write the rule, the table and the plot."""
     assert isinstance(changed.rule, disco.AnchoredRule)
     write_atomically(folder / TABLE, to_csv(rows))
-    points = {name: list(at) for name, at in weights(changed.rule).items()}
-    plots.evolution(rows, points).write(folder, PLOT)
+    _plot(rows).write(folder, PLOT)
     recommended = {name: getattr(changed.agent, name) for name in RULE_RANGES}
     recommended["network"] = dataclasses.asdict(changed.agent.network)
     agent = {**provenance.get("agent", {}), **recommended}
     disco.save(changed.rule, folder / RULE, {**provenance, "agent": agent})
+
+
+def _plot(rows: Sequence[Mapping[str, Any]]) -> Drawing:
+    """Return a panel for fitness, for the learning rate, and for each weight, by generation."""
+    panels: dict[str, dict[str, Any]] = {}
+    for column in list(rows[0])[1:]:
+        title, _, point = column.partition(" ")  # Of weights.
+        title = "fitness" if title.endswith("fitness") else title
+        curve = np.arange(1, len(rows) + 1), np.array([row[column] for row in rows])
+        panels.setdefault(title, {})[point or column.replace("_", " ")] = curve
+    log = {title: "y" for title in panels if title.endswith("advantage_weight")}
+    return plots.line_panels(panels, "generation", "", log)
 
 
 class Point(NamedTuple):
@@ -307,12 +303,10 @@ class Point(NamedTuple):
     ratio: float = 1.0
 
 
-_BIRTH = {"at birth": Point(updates=0)}
-_OF_AGENT = {
+_POINTS = {
+    "at birth": Point(updates=0),
     "after 1000 updates": Point(),
     "advantages ten times as large": Point(deviation=3.0),
-}
-_OF_ACTION = {
     "an action of a tenth of the probability": Point(probability=0.025),
     "an action twice as probable as when it was taken": Point(ratio=2.0),
 }
@@ -325,9 +319,9 @@ def points_of(rule: disco.AnchoredRule) -> dict[str, Point]:
     outputs of the meta-network, which are linear in what they read of the agent and of the action
     taken, for transitions for which the meta-network's LSTM adds nothing.
     """
-    sizes = rule.sizes
-    of_agent = list(_OF_AGENT.items())[: sizes.agent_features]
-    return {**_BIRTH, **dict(of_agent), **dict(list(_OF_ACTION.items())[: sizes.prior_features])}
+    sizes, names = rule.sizes, list(_POINTS)
+    used = names[: 1 + sizes.agent_features] + names[3 : 3 + sizes.prior_features]
+    return {name: _POINTS[name] for name in used}
 
 
 def _features(rule: disco.AnchoredRule) -> Float[np.ndarray, "R R"]:

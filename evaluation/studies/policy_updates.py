@@ -12,23 +12,22 @@ removed, to be trained for comparison.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
+import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 from agents.ppo.losses import DRIFTS, Drift
 from disco import AnchoredMemory, AnchoredRule, DiscoveredMemory, DiscoveredRule
 from disco.moments import Moments
-from evaluation.report.drawing import Drawing
 from evaluation.report.page import Section
-from evaluation.results import divide
-from evaluation.studies.plots import bars, line_panels
+from evaluation.studies.plots import line_panels
 
 PROBABILITY, NUM_ACTIONS = 0.25, 4  # Of the action taken; the others share the rest.
 AGES = (0, 10, 100, 1_000, 10_000)  # Updates.
@@ -36,16 +35,16 @@ AGES = (0, 10, 100, 1_000, 10_000)  # Updates.
 
 def push(
     rule: DiscoveredRule,
-    ratio: Float[np.ndarray, "ratios"],
-    advantage: Float[np.ndarray, "advantages"],
+    ratio: Float[np.ndarray, "*#s"],
+    advantage: Float[np.ndarray, "*#s"],
     *,
     updates: int,
     deviation: float = 1.0,
-) -> Float[np.ndarray, "advantages ratios"]:
+) -> Float[np.ndarray, "*s"]:
     """Return the target's probability of the action taken minus the policy's.
 
     The transition terminates its episode, and all action values are 0, so that its advantage is its
-    reward.
+    reward. Ratios and advantages are broadcast.
 
     Args:
       rule: which.
@@ -79,69 +78,52 @@ def push(
         targets, _ = rule.targets(outputs, outputs, trajectory, state)
         return jax.nn.softmax(targets.pi[0, 0])[0] - PROBABILITY
 
-    over_ratios = jax.vmap(of_one, in_axes=(None, 0))
-    found = jax.jit(jax.vmap(over_ratios, in_axes=(0, None)))(
-        jnp.asarray(advantage, jnp.float32), jnp.asarray(ratio, jnp.float32)
-    )
+    found = jax.jit(jnp.vectorize(of_one))(*map(jnp.float32, np.broadcast_arrays(advantage, ratio)))
     return np.asarray(found)
 
 
 def push_of_drift(
     drift: Drift,
-    ratio: Float[np.ndarray, "ratios"],
-    advantage: Float[np.ndarray, "advantages"],
+    ratio: Float[np.ndarray, "*#s"],
+    advantage: Float[np.ndarray, "*#s"],
     clip: float = 0.2,
-) -> Float[np.ndarray, "advantages ratios"]:
+) -> Float[np.ndarray, "*s"]:
     """Return the derivative of `r A - drift` by the logit of the action taken, as `push`."""
 
     def objective(log_ratio: Float[Array, ""], advantage: Float[Array, ""]) -> Float[Array, ""]:
         return jnp.exp(log_ratio) * advantage - drift(log_ratio, advantage, clip)
 
-    by_log_ratio = jax.vmap(jax.grad(objective), in_axes=(0, None))
-    found = jax.vmap(by_log_ratio, in_axes=(None, 0))(
-        jnp.log(jnp.asarray(ratio, jnp.float32)), jnp.asarray(advantage, jnp.float32)
-    )
-    return (1.0 - PROBABILITY) * np.asarray(found)
+    numbers = map(jnp.float32, np.broadcast_arrays(np.log(ratio), advantage))
+    return (1.0 - PROBABILITY) * np.asarray(jnp.vectorize(jax.grad(objective))(*numbers))
 
 
 def weights_of(
-    rule: DiscoveredRule,
-    outputs: disco.Outputs,
-    target_outputs: disco.Outputs | None,
-    trajectory: disco.Trajectory,
-    state: disco.RuleState,
-) -> dict[str, Float[np.ndarray, "T B"]]:
-    """Return the weights of the policy target's prior that are outputs of the meta-network.
-
-    Empty if the rule's weights are constants.
-    """
-    if not isinstance(rule, AnchoredRule) or not rule.sizes.prior_outputs:
-        return {}
-    weights = rule.prior_weights(_prior_of(rule, outputs, target_outputs, trajectory, state))
-    return {name: np.asarray(x)[..., 0] for name, x in weights.items() if not isinstance(x, float)}
-
-
-@jax.jit
-def _prior_of(
     rule: AnchoredRule,
     outputs: disco.Outputs,
     target_outputs: disco.Outputs | None,
     trajectory: disco.Trajectory,
     state: disco.RuleState,
-) -> Float[Array, "T B P"] | None:
-    return rule.targets(outputs, target_outputs, trajectory, state)[0].prior
+) -> dict[str, Float[np.ndarray, "T B"]]:
+    """Return the weights of the policy target's prior that are outputs of the meta-network."""
+    all_targets = jax.jit(AnchoredRule.targets)
+    prior = all_targets(rule, outputs, target_outputs, trajectory, state)[0].prior
+    weights = rule.prior_weights(prior)
+    return {name: np.asarray(x)[..., 0] for name, x in weights.items() if not isinstance(x, float)}
 
 
 def weights_by_age(
-    rule: DiscoveredRule,
+    rule: AnchoredRule,
     outputs: disco.Outputs,
     target_outputs: disco.Outputs | None,
     trajectory: disco.Trajectory,
     state: disco.RuleState,
 ) -> dict[str, list[tuple[int, float]]]:
-    """Return the weights' mean over transitions if the agent had made a number of updates."""
+    """Return the weights' mean over transitions if the agent had made a number of updates.
+
+    Empty if the rule does not read that number.
+    """
     memory = state.memory
-    if not isinstance(memory, AnchoredMemory) or memory.updates is None:
+    if memory.updates is None:
         return {}
     found: dict[str, list[tuple[int, float]]] = {}
     for age in AGES:
@@ -155,19 +137,11 @@ def weights_by_age(
 def correlations(
     weights: Mapping[str, Float[np.ndarray, "T B"]],
     quantities: Mapping[str, Float[np.ndarray, "T B"]],
-) -> dict[str, dict[str, float]]:
+) -> dict[Any, dict[Any, float]]:
     """Return Spearman's rank correlation of each weight with each quantity, 0 for constants."""
-
-    def correlation(x: Float[np.ndarray, "T B"], y: Float[np.ndarray, "T B"]) -> float:
-        if np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
-            return 0.0
-        result: Any = scipy.stats.spearmanr(x.ravel(), y.ravel())
-        return float(result.statistic)
-
-    return {
-        name: {other: correlation(x, y) for other, y in quantities.items()}
-        for name, x in weights.items()
-    }
+    columns = {name: x.ravel() for name, x in (*weights.items(), *quantities.items())}
+    found = pd.DataFrame(columns).corr(method="spearman").fillna(0.0)
+    return found.loc[list(weights), list(quantities)].to_dict("index")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -185,28 +159,27 @@ def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str
     """Return the section on how a rule changes a policy, and its numbers as JSON values."""
     ratios, advantages = np.geomspace(0.4, 3.0, 27), np.linspace(-2.0, 2.0, 41)
     one = int(np.searchsorted(ratios, 1.0))
-    ratios = np.insert(ratios, one, 1.0)
+    ratios, signs = np.insert(ratios, one, 1.0), np.array([[1.0], [-1.0]])
     ages = (0, 1_000) if rule.sizes.agent_features else (0,)
-    pushes = {
-        f"{name}, {age} updates" if len(ages) > 1 else name: push(
-            rule, ratios, advantages, updates=age
-        )
+    pushes: dict[str, Callable[..., Any]] = {
+        f"{name}, {age} updates" if len(ages) > 1 else name: partial(push, rule, updates=age)
         for age in ages
     }
     for drift, title in (("clip", "PPO"), ("dpo", "DPO")):
-        pushes[title] = push_of_drift(DRIFTS[drift], ratios, advantages)
-    signs = [int(np.argmin(np.abs(advantages - x))) for x in (1.0, -1.0)]
-    by_ratio = {x: y[signs] / np.abs(y[signs, one])[:, None] for x, y in pushes.items()}
-    by_advantage = {x: y[:, one] for x, y in pushes.items()}
+        pushes[title] = partial(push_of_drift, DRIFTS[drift])
+    by_ratio = {x: of(ratios, signs) for x, of in pushes.items()}
+    by_ratio = {x: y / np.abs(y[:, [one]]) for x, y in by_ratio.items()}
+    by_advantage = {x: of(np.ones(1), advantages) for x, of in pushes.items()}
     panels = {
-        title: {x: y[row] for x, y in by_ratio.items()}
+        title: {x: (ratios, y[row]) for x, y in by_ratio.items()}
         for row, title in enumerate(("advantage 1", "advantage -1"))
     }
+    at_1 = {"ratio 1": {x: (advantages, y) for x, y in by_advantage.items()}}
     section = PushSection(
         name=f"What {name} makes of an action",
         plots={
-            "by_ratio": line_panels(ratios, panels, "ratio", "push / push at ratio 1"),
-            "by_advantage": line_panels(advantages, {"ratio 1": by_advantage}, "advantage", "push"),
+            "by_ratio": line_panels(panels, "ratio", "push / push at ratio 1"),
+            "by_advantage": line_panels(at_1, "advantage", "push"),
         },
     )
     numbers = {
@@ -218,30 +191,12 @@ def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str
     return section, numbers
 
 
-def by_age_figure(by_age: Mapping[str, Sequence[tuple[int, float]]]) -> Drawing:
-    """Return a panel for each weight, by updates; for the policy's, its distance from 1."""
-    ages = 1.0 + np.array([age for age, _ in next(iter(by_age.values()))])
-    panels = {}
-    for name, found in by_age.items():
-        weights = np.array([weight for _, weight in found])
-        if name == "policy_prior":  # Which goes to 1.
-            name, weights = "1 - policy_prior", 1.0 - weights
-        panels[name] = {"weight": weights}
-    return line_panels(ages, panels, "1 + updates", "weight", log="xy")
-
-
-def correlations_figure(found: Mapping[str, Mapping[str, float]]) -> Drawing:
-    """Return a panel for each weight, with its correlation with each quantity."""
-    return bars({name: {other: (x, 0.0) for other, x in of.items()} for name, of in found.items()})
-
-
 def influence(
     rule: disco.Rule,
     outputs: disco.Outputs,
     target_outputs: disco.Outputs | None,
     trajectory: disco.Trajectory,
     state: disco.RuleState,
-    prediction: Float[Array, "rows B A Y"],
     key: PRNGKeyArray,
 ) -> dict[str, Float[np.ndarray, "rows"]]:
     """Return how much a change of z at a later state changes the current targets, by distance.
@@ -249,12 +204,11 @@ def influence(
     z of one state at a time is perturbed with normal noise of z's own standard deviation.
 
     Args:
-      rule: any; one that does not read z is not influenced by it.
+      rule: that reads z.
       outputs: of an agent on the trajectory, `[T+1, B, ...]`.
       target_outputs: of its target network; None for a rule that has none.
       trajectory: of T transitions.
       state: of the rule.
-      prediction: z to pass to the rule, and to perturb.
       key: for the noise.
 
     Returns:
@@ -262,57 +216,31 @@ def influence(
       change at distances 0 to T, over all pairs of a transition and a later state of the same
       episode; NaN if there is no such pair.
     """
-    rows = trajectory.action.shape[0] + 1
-    noise = jnp.std(prediction) * jax.random.normal(key, prediction.shape)
+    shape, z = trajectory.action.shape, outputs["z"]
+    rows = shape[0] + 1
+    noise = jnp.std(z) * jax.random.normal(key, z.shape)
 
-    def targets(z: Array) -> dict[str, Array]:
-        made, _ = rule.targets({**outputs, "z": z}, target_outputs, trajectory, state)
+    def targets(row: Array, scale: Array) -> dict[str, Array]:
+        changed = {**outputs, "z": z.at[row].add(scale * noise[row])}
+        made, _ = rule.targets(changed, target_outputs, trajectory, state)
         return {
             jax.tree_util.keystr(path).strip(".[]'"): x
             for path, x in jax.tree.leaves_with_path(made)
-            if jnp.shape(x)[:2] == trajectory.action.shape
+            if jnp.shape(x)[:2] == shape
         }
 
     # The last one is unperturbed, by the same program, so that differences are not from rounding.
-    perturbed = jnp.arange(rows + 1) % rows
-    scales = jnp.ones(rows + 1).at[-1].set(0.0)
-
-    @jax.jit
-    def all_targets():
-        return jax.lax.map(
-            lambda x: targets(prediction.at[x[0]].add(x[1] * noise[x[0]])), (perturbed, scales)
-        )
-
-    found = {name: np.asarray(x) for name, x in all_targets().items()}
-    squares = {
-        name: np.square(x[:-1] - x[-1]).reshape(rows, *trajectory.action.shape, -1).mean(axis=-1)
-        for name, x in found.items()
-    }
-    return _root_mean_by_distance(squares, np.asarray(trajectory.last))
-
-
-def _root_mean_by_distance(
-    squares: dict[str, Float[np.ndarray, "rows T B"]], last: np.ndarray
-) -> dict[str, Float[np.ndarray, "rows"]]:
-    """Return root means over pairs of a transition and a later state of the same episode.
-
-    Args:
-      squares: by the later state, and the transition.
-      last: whether an episode ends with each transition, `[T, B]`.
-    """
-    num_transitions = len(last)
-    ends = last.cumsum(axis=0)
-    ends = np.concatenate([np.zeros_like(ends[:1]), ends])  # Before each state.
-    later, now = np.meshgrid(
-        np.arange(num_transitions + 1), np.arange(num_transitions), indexing="ij"
-    )
-    same = (later >= now)[..., None] & (ends[later] == ends[now])
-    distance = np.broadcast_to((later - now)[..., None], same.shape)
-    counts = np.bincount(distance[same], minlength=num_transitions + 1)
-    return {
-        name: np.sqrt(divide(np.bincount(distance[same], x[same], num_transitions + 1), counts))
-        for name, x in squares.items()
-    }
+    perturbed = jnp.arange(rows + 1) % rows, jnp.ones(rows + 1).at[-1].set(0.0)
+    found = jax.jit(lambda x: jax.lax.map(lambda one: targets(*one), x))(perturbed)
+    episode = np.cumsum(np.concatenate([np.zeros((1, shape[1]), int), trajectory.last]), axis=0)
+    other = episode[:, None] != episode[None, :-1]  # [later state, transition, B]
+    by_distance = {}
+    for name, x in found.items():
+        squares = np.square(x[:-1] - x[-1]).reshape(rows, *shape, -1).mean(axis=-1)
+        same = np.ma.array(squares, mask=other)
+        means = [np.ma.filled(same.diagonal(-k).mean(), np.nan) for k in range(rows)]
+        by_distance[name] = np.sqrt(np.array(means, float))
+    return by_distance
 
 
 def _logits(probability: Float[Array, ""]) -> Float[Array, "actions"]:

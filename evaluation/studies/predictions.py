@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Num, PRNGKeyArray, Shaped
+from scipy.special import entr, softmax
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
@@ -53,11 +54,9 @@ def learner_outputs(
     agent: RuleAgent, learner: LearnerState, trajectory: disco.Trajectory
 ) -> tuple[disco.Outputs, disco.Outputs | None]:
     """Return all outputs of an agent's network, and of its target network if there is one."""
-    unroll = jax.jit(agent.network.unroll)
-    target = learner.rule_state.target_params
-    return unroll(learner.params, trajectory), None if target is None else unroll(
-        target, trajectory
-    )
+    unroll, target = jax.jit(agent.network.unroll), learner.rule_state.target_params
+    target_outputs = None if target is None else unroll(target, trajectory)
+    return unroll(learner.params, trajectory), target_outputs
 
 
 def quantities(
@@ -69,7 +68,7 @@ def quantities(
 
     `outputs` are those of `outputs_along`.
     """
-    policy = np.asarray(jax.nn.softmax(outputs["logits"][:-1]))
+    policy = softmax(outputs["logits"][:-1], axis=-1)
     q = np.asarray(values.decode_value(jnp.asarray(outputs["q"][:-1]), rule.max_value))
     found = {}
     if rule.has_predictions:
@@ -82,28 +81,16 @@ def quantities(
     }
 
 
-def slice_trajectory(
-    agent: RuleAgent, trajectory: disco.Trajectory, first: int, length: int
-) -> disco.Trajectory:
-    """Return some transitions of a trajectory, with the frames that the agent's network needs.
+def slice_trajectory(trajectory: disco.Trajectory, first: int, length: int) -> disco.Trajectory:
+    """Return some transitions, with the observations after them and the stacked frames before them.
 
-    If the network has a memory, `first` must be 0.
+    For a network with a memory, `first` must be 0.
     """
-    spec, observation = agent.network.history, trajectory.observation
-    assert first == 0 or not spec.memory
-    rows = slice(first, first + length + 1)
-    if isinstance(observation, History):
-        before = slice(first, first + length + 1 + spec.rows_before)
-        ages = slice(first, first + length + 1 + spec.burn_in)
-        observation = History(
-            frames=jax.tree.map(lambda x: x[before], observation.frames),
-            age=observation.age[ages],
-        )
-    else:
-        observation = jax.tree.map(lambda x: x[rows], observation)
-    steps = dataclasses.replace(trajectory, observation=None, core_state=None)
-    steps = jax.tree.map(lambda x: x[first : first + length], steps)
-    return dataclasses.replace(steps, observation=observation, core_state=trajectory.core_state)
+    left = len(trajectory.action) - first - length  # Transitions after them.
+    sliced = jax.tree.map(
+        lambda x: x[first : len(x) - left], dataclasses.replace(trajectory, core_state=None)
+    )
+    return dataclasses.replace(sliced, core_state=trajectory.core_state)
 
 
 def one_environment(trajectory: disco.Trajectory, number: int) -> disco.Trajectory:
@@ -129,88 +116,52 @@ def saliency(
     For each quantity this is the norm of the derivatives of all its numbers. It is estimated with
     random signs (Hutchinson's estimator), because y and z have hundreds of numbers.
 
-    The trajectory is of one environment, `row` the index of the observation, which must not be the
-    last, and `num_probes` the number of draws of signs.
+    The trajectory is of one environment, whose observations are single arrays, `row` the index of
+    the observation, which must not be the last, and `num_probes` the number of draws of signs.
 
     Returns:
       By quantity, an array like the observation (like the newest frame, if frames are stacked).
-
-    Raises:
-      ValueError: if the observation is not one array of numbers.
     """
     if agent.network.history.memory:
-        trajectory = slice_trajectory(agent, trajectory, 0, row + 1)
+        trajectory = slice_trajectory(trajectory, 0, row + 1)
     else:
-        trajectory, row = slice_trajectory(agent, trajectory, row, 1), 0
-    frames, before = _frames(agent, trajectory)
-    floats = jnp.asarray(frames, jnp.float32)
+        trajectory, row = slice_trajectory(trajectory, row, 1), 0
+    observation: Any = trajectory.observation
+    is_stacked = isinstance(observation, History)
+    before = agent.network.history.rows_before if is_stacked else 0
+
+    def numbers(frames: Num[Array, "rows batch *parts"]) -> dict[str, Float[Array, "_"]]:
+        seen = dataclasses.replace(observation, frames=frames) if is_stacked else frames
+        outputs = agent.network.unroll(params, dataclasses.replace(trajectory, observation=seen))
+        logits = outputs["logits"][row, 0]
+        q = values.decode_value(outputs["q"][row, 0], rule.max_value)
+        return {
+            "y": outputs["y"][row, 0],
+            "z": outputs[taken("z")][row, 0],
+            "policy": logits,
+            "value": jnp.sum(jax.nn.softmax(logits) * q)[None],
+        }
 
     @jax.jit
-    def derivatives(frames: Array, signs: dict[str, Array]) -> dict[str, Array]:
-        _, pull_back = jax.vjp(lambda x: _numbers(rule, agent, params, trajectory, x, row), frames)
-        zeros = jax.tree.map(jnp.zeros_like, signs)
+    def squares(frames: Array, key: PRNGKeyArray) -> dict[str, Array]:
+        found, pull_back = jax.vjp(numbers, frames)
+        zeros = jax.tree.map(jnp.zeros_like, found)
+        signs = {
+            name: jax.random.rademacher(jax.random.fold_in(key, i), x.shape, x.dtype)
+            for i, (name, x) in enumerate(found.items())
+        }
         return {
-            name: pull_back(zeros | {name: sign})[0][row + before, 0]
+            name: jnp.square(pull_back(zeros | {name: sign})[0][row + before, 0])
             for name, sign in signs.items()
         }
 
-    shapes = jax.eval_shape(lambda x: _numbers(rule, agent, params, trajectory, x, row), floats)
-    squares: dict[str, np.ndarray] = {}
-    for probe in range(num_probes):
-        signs = _random_signs(shapes, jax.random.fold_in(key, probe))
-        for name, x in derivatives(floats, signs).items():
-            squares[name] = squares.get(name, 0.0) + np.square(np.asarray(x)) / num_probes
-    return {name: np.sqrt(x) for name, x in squares.items()}
-
-
-def _frames(
-    agent: RuleAgent, trajectory: disco.Trajectory
-) -> tuple[Num[np.ndarray | Array, "rows batch *parts"], int]:
-    """Return the trajectory's frames, and how many of them precede the first observation."""
-    before, frames = 0, trajectory.observation
-    if isinstance(frames, History):
-        before, frames = agent.network.history.rows_before, frames.frames
-    if not isinstance(frames, np.ndarray | jax.Array):
-        raise ValueError(f"Observations are {sorted(frames)}; expected one array.")
-    return frames, before
-
-
-def _numbers(
-    rule: DiscoveredRule,
-    agent: RuleAgent,
-    params: disco.Params,
-    trajectory: disco.Trajectory,
-    frames: Num[Array, "rows batch *parts"],
-    row: int,
-) -> dict[str, Float[Array, "_"]]:
-    """Return the numbers of each quantity at a row of the trajectory, given its frames."""
-    observation: Any = trajectory.observation
-    is_stacked = isinstance(observation, History)
-    observation = dataclasses.replace(observation, frames=frames) if is_stacked else frames
-    moved = dataclasses.replace(trajectory, observation=observation)
-    outputs = agent.network.unroll(params, moved)
-    policy = jax.nn.softmax(outputs["logits"][row, 0])
-    q = values.decode_value(outputs["q"][row, 0], rule.max_value)
-    return {
-        "y": outputs["y"][row, 0],
-        "z": outputs[taken("z")][row, 0],
-        "policy": outputs["logits"][row, 0],
-        "value": jnp.sum(policy * q)[None],
-    }
-
-
-def _random_signs(
-    shapes: dict[str, jax.ShapeDtypeStruct], key: PRNGKeyArray
-) -> dict[str, Float[Array, "_"]]:
-    return {
-        name: jax.random.rademacher(jax.random.fold_in(key, i), x.shape, x.dtype)
-        for i, (name, x) in enumerate(shapes.items())
-    }
+    frames = jnp.asarray(observation.frames if is_stacked else observation, jnp.float32)
+    draws = [squares(frames, jax.random.fold_in(key, i)) for i in range(num_probes)]
+    return {name: np.sqrt(np.mean([draw[name] for draw in draws], axis=0)) for name in draws[0]}
 
 
 def _entropy(logits: Float[np.ndarray, "*batch choices"]) -> Float[np.ndarray, "*batch"]:
-    log_p = np.asarray(jax.nn.log_softmax(logits))
-    return -np.sum(np.exp(log_p) * log_p, axis=-1)
+    return np.sum(entr(softmax(logits, axis=-1)), axis=-1)
 
 
 def information(
@@ -227,8 +178,8 @@ def information(
     so test steps are not interleaved with training steps. Steps whose targets share future steps
     with the targets of a test step are not trained on.
 
-    `outputs` are those of `outputs_along`, `horizon` the number of
-    future transitions to predict, and `max_iter` the most passes over the data.
+    `outputs` are those of `outputs_along`, `horizon` the number of future transitions to predict,
+    and `max_iter` the most passes over the data.
 
     Returns:
       By probing target and input, mean and standard deviation over the folds. The targets are the
@@ -249,15 +200,12 @@ def information(
     }
     entropy = _ahead(known["policy's entropy (nats)"], horizon)
     targets = {
-        "future entropy (R²)": entropy.mean(axis=0),
-        "large reward (accuracy)": _ahead(_is_large(rewards), horizon).any(axis=0),
+        "future entropy (R²)": entropy.mean(axis=-1),
+        "large reward (accuracy)": _ahead(_is_large(rewards), horizon).any(axis=-1),
     }
     splits = _splits(usable, rewards.shape[1], horizon)
     return {
-        name: {
-            source: _cross_validate(model, x, target.ravel(), splits)
-            for source, (model, x) in _models(inputs, target, seed, max_iter).items()
-        }
+        name: _scores(inputs, target.ravel(), splits, seed, max_iter)
         for name, target in targets.items()
         if _can_be_probed(target.ravel(), splits)
     }
@@ -268,10 +216,9 @@ def _is_large(rewards: Float[np.ndarray, "T B"]) -> Bool[np.ndarray, "T B"]:
     return rewards >= (np.quantile(positive, 0.9) if positive.size else np.inf)
 
 
-def _ahead(x: Shaped[np.ndarray, "T B"], horizon: int) -> Shaped[np.ndarray, "horizon usable B"]:
+def _ahead(x: Shaped[np.ndarray, "T B"], horizon: int) -> Shaped[np.ndarray, "usable B horizon"]:
     """Return x at 1 to `horizon` transitions after each transition that has as many."""
-    usable = len(x) - horizon
-    return np.stack([x[1 + i : 1 + i + usable] for i in range(horizon)])
+    return np.lib.stride_tricks.sliding_window_view(x[1:], horizon, axis=0)
 
 
 def _splits(usable: int, batch: int, horizon: int) -> list[Split]:
@@ -293,44 +240,33 @@ def _can_be_probed(target: Shaped[np.ndarray, "samples"], splits: Sequence[Split
     return all(np.bincount(target[training], minlength=2).min() >= 2 for training, _ in splits)
 
 
-def _models(
+def _scores(
     inputs: Mapping[str, Float[np.ndarray, "usable B _"]],
-    target: Shaped[np.ndarray, "usable B"],
-    seed: int,
-    max_iter: int,
-) -> dict[str, tuple[Any, Float[np.ndarray, "samples _"]]]:
-    """Return a probe for each input, and one that ignores its input, with their inputs."""
-    is_class = target.dtype == bool
-    models: dict[str, tuple[Any, np.ndarray]] = {
-        name: (_probe(x.shape[-1], is_class, seed, max_iter), x.reshape(target.size, -1))
-        for name, x in inputs.items()
-    }
-    dummy = DummyClassifier(strategy="prior") if is_class else DummyRegressor()
-    return models | {"chance": (dummy, inputs["value"].reshape(target.size, -1))}
-
-
-def _probe(size: int, is_class: bool, seed: int, max_iter: int) -> Any:
-    kind = MLPClassifier if is_class else MLPRegressor
-    layers = _WIDE_PROBE if size >= _WIDE_INPUT else _PROBE
-    network = kind(
-        hidden_layer_sizes=layers, early_stopping=True, max_iter=max_iter, random_state=seed
-    )
-    return make_pipeline(StandardScaler(), network)
-
-
-def _cross_validate(
-    model: Any,
-    x: Float[np.ndarray, "samples _"],
     target: Shaped[np.ndarray, "samples"],
     splits: Sequence[Split],
-) -> tuple[float, float]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # `max_iter` is a bound.
-        scores = cross_val_score(
-            model,
-            x,
-            target,
-            cv=splits,
-            error_score="raise",  # pyright: ignore
+    seed: int,
+    max_iter: int,
+) -> dict[str, tuple[float, float]]:
+    """Return the mean score of a probe for each input, and its deviation over folds."""
+    is_class, found = target.dtype == bool, {}
+    chance = DummyClassifier(strategy="prior") if is_class else DummyRegressor()
+    for name, x in (*inputs.items(), ("chance", inputs["value"])):
+        network = (MLPClassifier if is_class else MLPRegressor)(
+            hidden_layer_sizes=_WIDE_PROBE if x.shape[-1] >= _WIDE_INPUT else _PROBE,
+            early_stopping=True,
+            max_iter=max_iter,
+            random_state=seed,
         )
-    return float(np.mean(scores)), float(np.std(scores))
+        model: Any = chance if name == "chance" else make_pipeline(StandardScaler(), network)
+        samples = x.reshape(target.size, -1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # `max_iter` is a bound.
+            scores = cross_val_score(
+                model,
+                samples,
+                target,
+                cv=splits,
+                error_score="raise",  # pyright: ignore
+            )
+        found[name] = float(np.mean(scores)), float(np.std(scores))
+    return found

@@ -28,17 +28,17 @@ import numpy as np
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from agents.search_space import Settings, with_replay
+from agents.search_space import with_replay
 from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     AlgorithmContender,
     Contender,
     RuleContender,
-    make_contenders,
     random_policy,
 )
 from evaluation.evaluate import Execution, make_runs
+from evaluation.report.drawing import Drawing
 from evaluation.report.evaluation_files import to_csv
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
@@ -52,6 +52,8 @@ OPTIMIZER_KINDS = ("adam", "rmsprop")
 LEARNING_RATES = (1 / 3, 1.0, 3.0)  # Times the contender's own.
 WEIGHT_DECAYS = (0.0, 0.01, 0.1)
 GRADIENT_NORMS = (0.0, 0.1)  # 0: no bound.
+
+_LAYERS = ("torso", "channels", "head")
 
 SIZE, REPLAY, OPTIMIZER = "network size", "replay", "optimiser"
 
@@ -94,33 +96,28 @@ class RobustnessSection(Section):
 
 
 def robustness(
-    rule: str,
+    contenders: Sequence[Contender],
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
-    tuned: Mapping[str, Settings],
     folder: pathlib.Path,
     provenance: Mapping[str, Any],
     execution: Execution,
 ) -> list[pathlib.Path]:
     """Evaluate a rule and baselines with all settings; return the files of the report.
 
-    `tuned` has settings of algorithms and of the rule's agent, by name; other arguments are those
-    of `evaluation.evaluate.evaluate`. Finished runs in the folder are not repeated.
+    The rule is the last contender. Other arguments are those of `evaluation.evaluate.evaluate`;
+    finished runs in the folder are not repeated.
 
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
     """
     config = dataclasses.replace(config, strip_frames=0)
-    varied = variations(rule, config, tuned)
-    contender_curves = make_runs(
-        tasks,
-        [*{x.contender.name: x.contender for x in varied}.values(), random_policy(config)],
-        config,
-        folder,
-        provenance,
-        execution,
+    varied = variations(contenders)
+    own = {x.contender.name: x.contender for x in varied}
+    curves = make_runs(
+        tasks, [*own.values(), random_policy(config)], config, folder, provenance, execution
     )
-    rows = _rows(tasks, varied, contender_curves)
+    rows = _rows(tasks, varied, curves)
     write_atomically(folder / "robustness.csv", to_csv(rows))
     title = f"Robustness of {varied[0].of}"
     sections = [
@@ -131,16 +128,12 @@ def robustness(
     return [*files, folder / "robustness.csv"]
 
 
-def variations(
-    rule: str, config: EvaluationConfig, tuned: Mapping[str, Settings]
-) -> list[Variation]:
-    """Return all variations of the rule, then of the baselines that learn by a rule.
+def variations(contenders: Sequence[Contender]) -> list[Variation]:
+    """Return all variations of the contenders that learn by a rule, of the last one first.
 
     Raises:
-      FileNotFoundError, disco.RuleFileError: if the rule cannot be read.
       ValueError: if an agent's configuration is impossible.
     """
-    contenders = make_contenders([rule], config, tuned=tuned)
     found: list[Variation] = []
     for own in contenders[::-1]:
         of_own = _agent_of(own)
@@ -199,26 +192,21 @@ def _scaled(network: NetworkConfig, factor: float) -> NetworkConfig:
     def scaled(width: int) -> int:
         return max(1, round(factor * width)) if width else 0
 
-    return dataclasses.replace(
-        network,
-        torso=tuple(map(scaled, network.torso)),
-        channels=tuple(map(scaled, network.channels)),
-        memory=scaled(network.memory),
-        model=scaled(network.model),
-        head=tuple(map(scaled, network.head)),
-    )
+    widths = {name: scaled(getattr(network, name)) for name in ("memory", "model")}
+    layers = {name: tuple(map(scaled, getattr(network, name))) for name in _LAYERS}
+    return dataclasses.replace(network, **widths, **layers)
 
 
 def _rows(
     tasks: Sequence[environments.Environment],
     varied: Sequence[Variation],
-    contender_curves: Mapping[str, LearningCurves],
+    curves: Mapping[str, LearningCurves],
 ) -> list[dict[str, Any]]:
     """Return a row for each task and variation."""
     rows = []
     for (i, task), variation in itertools.product(enumerate(tasks), varied):
-        curves = contender_curves[variation.contender.name]
-        scores = curves.window.mean_return[i]
+        own = curves[variation.contender.name]
+        scores = own.window.mean_return[i]
         rows.append(
             {
                 "task": task.name,
@@ -229,7 +217,7 @@ def _rows(
                 "score": float(statistics.mean(scores)),
                 "standard error": float(statistics.standard_error(scores)),
                 "runs": int(np.isfinite(scores).sum()),
-                "not finite": int(np.sum(~curves.is_finite[i])),
+                "not finite": int(np.sum(~own.is_finite[i])),
             }
         )
     return rows
@@ -239,31 +227,33 @@ def _section(
     task: str, rows: Sequence[Mapping[str, Any]], config: EvaluationConfig
 ) -> RobustnessSection:
     """Return the section of a task, given its name and its rows."""
-    ranked, first = _points(rows, OPTIMIZER), rows[0]["contender"]
-    for found in ranked.values():
-        found.sort(key=lambda point: -point[1])
-        found[:] = [(rank, *point[1:]) for rank, point in enumerate(found, 1)]
-    width = "widths of the network, relative to the settings'"
-    share = "fraction of replayed trajectories"
+    names = list(dict.fromkeys(row["contender"] for row in rows))
+
+    def figure(axis: str, xlabel: str, log: str = "") -> Drawing:
+        curves = {}
+        for name in names:
+            points = [
+                (row["place"], row["score"], row["standard error"])
+                for row in rows
+                if (row["contender"], row["axis"]) == (name, axis)
+            ]
+            if axis == OPTIMIZER:  # By rank; without a score, they are the last.
+                points.sort(key=lambda point: np.nan_to_num(-point[1], nan=np.inf))
+                points = [(rank, *point[1:]) for rank, point in enumerate(points, 1)]
+            curves[name] = tuple(np.array(points, float).T)
+        return plots.line_panels({"": curves}, xlabel, "score", {"": log})
+
     return RobustnessSection(
         name=task,
         plots={
-            "sizes": plots.points(_points(rows, SIZE), width, "score", log=True),
-            "replay": plots.points(_points(rows, REPLAY), share, "score"),
-            "optimizers": plots.points(ranked, "rank", "score"),
+            "sizes": figure(SIZE, "widths of the network, relative to the settings'", "x"),
+            "replay": figure(REPLAY, "fraction of replayed trajectories"),
+            "optimizers": figure(OPTIMIZER, "rank"),
         },
         score_definition=config.score_definition,
         num_seeds=config.seeds,
-        num_combinations=sum((row["contender"], row["axis"]) == (first, OPTIMIZER) for row in rows),
+        num_combinations=sum(
+            (row["contender"], row["axis"]) == (names[0], OPTIMIZER) for row in rows
+        ),
         rows=[{k: x for k, x in row.items() if k not in ("task", "place")} for row in rows],
     )
-
-
-def _points(rows: Sequence[Mapping[str, Any]], axis: str) -> dict[str, list[plots.Point]]:
-    """Return each contender's points on an axis, without settings that have no score."""
-    found: dict[str, list[plots.Point]] = {row["contender"]: [] for row in rows}
-    for row in rows:
-        if row["axis"] == axis and row["score"] == row["score"]:
-            point = (row["place"], row["score"], row["standard error"], row["setting"])
-            found[row["contender"]].append(point)
-    return found

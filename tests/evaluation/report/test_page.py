@@ -19,7 +19,7 @@ from evaluation.report.run_files import Film, Pictures
 from evaluation.report.stored import merge
 from evaluation.scoring.references import Reference
 from evaluation.scoring.suite_scores import BsuiteScores, CrafterScores
-from evaluation.studies.analysis import AnalysisSection, PredictionsPart
+from evaluation.studies.analysis import AnalysisSection
 from evaluation.studies.plots import line_panels
 from evaluation.studies.policy_updates import PushSection
 from evaluation.studies.robustness import RobustnessSection
@@ -170,10 +170,17 @@ def test_the_files(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_an_analysis(name):
     def section(text: str):
-        predictions = PredictionsPart(10, 0.0, [[(text, b"")]])
-        names = "quantities by_age correlations influences information"
+        names = "quantities influences information"
         plots: dict[str, Drawing] = {name: FIGURE for name in names.split()}
-        return AnalysisSection(name=text, plots=plots, predictions=predictions)
+        table, saliency = [{"updates": 0, text: text}], [[(text, b"")]]
+        return AnalysisSection(
+            name=text,
+            plots=plots,
+            horizon=10,
+            by_age=table,
+            correlations=table,
+            saliency=saliency,
+        )
 
     _require_literal(section(name), section("mine"), name)
 
@@ -181,8 +188,8 @@ def test_an_analysis(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_push_of_a_rule(name):
     def section(text: str):
-        panels = {"advantage": {text: np.zeros(2)}}
-        figure = line_panels(np.arange(2.0), panels, "ratio", "push")
+        panels = {"advantage": {text: (np.arange(2.0), np.zeros(2))}}
+        figure = line_panels(panels, "ratio", "push")
         return PushSection(name=text, plots={"by_ratio": figure, "by_advantage": figure})
 
     _require_literal(section(name), section("mine"))

@@ -125,7 +125,7 @@ def test_the_search_finds_the_best_weights(contender, tmp_path, monkeypatch):
 
     monkeypatch.setattr(evolution, "_fitness", fitness)
     nothing = Drawing(b"", b"")  # Drawing takes half the time.
-    monkeypatch.setattr(evolution.plots, "evolution", lambda *_: nothing)
+    monkeypatch.setattr(evolution, "_plot", lambda rows: nothing)
     settings = EvolutionConfig(generations=40, population=12, num_tasks=1)
     found = run(contender, tmp_path / "run", settings)
     assert np.abs(found[-1].mean[:-1] - best.ravel()).max() < 0.15

@@ -13,7 +13,7 @@ from evaluation.studies import policy_updates
 from evaluation.studies.policy_updates import NUM_ACTIONS, PROBABILITY, push, push_of_drift
 from tests.disco.common import TEN_FEATURES, random_outputs, random_trajectory
 
-RATIOS, ADVANTAGES = np.array([0.5, 1.0, 2.0]), np.array([-1.5, 0.0, 0.3])
+RATIOS, ADVANTAGES = np.array([0.5, 1.0, 2.0]), np.array([[-1.5], [0.0], [0.3]])
 
 
 def rule(**changes) -> disco.AnchoredRule:
@@ -69,7 +69,7 @@ def test_the_push_is_that_of_an_agent_of_an_age_and_of_a_scale():
 
 
 def test_the_push_of_ppo_stops_at_its_bounds_and_that_of_dpo_before():
-    ratios, signs = np.array([0.5, 1.0, 1.1, 1.5]), np.array([1.0, -1.0])
+    ratios, signs = np.array([0.5, 1.0, 1.1, 1.5]), np.array([[1.0], [-1.0]])
     clip = push_of_drift(DRIFTS["clip"], ratios, signs)
     gain = (1.0 - PROBABILITY) * ratios
     np.testing.assert_allclose(clip[0], gain * [1.0, 1.0, 1.0, 0.0], atol=1e-6)
@@ -95,9 +95,6 @@ def test_weights_by_age_and_what_they_depend_on():
     assert [x for _, x in by_age["advantage_weight"]] == pytest.approx(expected, rel=1e-4)
     weights = policy_updates.weights_of(aging, outputs, outputs, trajectory, state)
     assert weights["advantage_weight"].shape == trajectory.action.shape
-    constant = dataclasses.replace(aging.sizes, prior_outputs=0)
-    plain = disco.AnchoredRule.create(jax.random.key(0), constant, num_bins=21, max_value=10.0)
-    assert not policy_updates.weights_of(plain, outputs, outputs, trajectory, plain.init({}))
     x = np.arange(12.0).reshape(4, 3)
     found = policy_updates.correlations({"w": x}, {"cube": x**3, "minus": -x, "none": 0 * x})
     assert found == {"w": {"cube": 1.0, "minus": -1.0, "none": 0.0}}
