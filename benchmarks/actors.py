@@ -3,16 +3,14 @@
     python -m benchmarks.actors
     python -m benchmarks.actors --suite=crafter/reward --num_environments=16
 
-For each environment, in turns:
+For each environment, an unroll of all instances in turns:
 
-- `engine`: the engine with precomputed random actions, all instances on all processors;
-- `actor`: `training.host_collection`, the same number of instances in two halves: engine, inference
-  with a small network, recording of trajectories.
+- `engine`: the engine with precomputed random actions, on all processors;
+- `actor`: `training.host_collection`, the instances in two halves: engine, inference with a small
+  network, recording of trajectories.
 """
 
-import time
-from collections.abc import Callable
-from typing import Any
+import statistics
 
 import jax
 import numpy as np
@@ -22,14 +20,14 @@ import disco
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent
+from benchmarks import timing
 from training.host_collection import HostActor
 
 _SUITE = flags.DEFINE_string("suite", "atari/Pong,procgen/coinrun", "Environments, by commas.")
 _ENVIRONMENTS = flags.DEFINE_integer(
     "num_environments", 128, "Instances of each environment.", lower_bound=2
 )
-_SECONDS = flags.DEFINE_float("seconds", 4.0, "Duration of each turn.")
-_TURNS = flags.DEFINE_integer("turns", 3, "Turns of engine and actor.", lower_bound=1)
+_TURNS = flags.DEFINE_integer("turns", 50, "Unrolls of engine and actor.", lower_bound=1)
 _LENGTH = 29
 _NETWORK = NetworkConfig(torso=(16,), model=16, head=(16,))
 
@@ -42,7 +40,7 @@ def main(argv: list[str]) -> None:
 
 
 def _compare(task: environments.Environment, number: int) -> None:
-    """Print the rates of a task's engine and actor, and the cost of the policy."""
+    """Print the rates of a task's engine and actor, and the ratio of their times."""
     dynamics = task.dynamics
     assert isinstance(dynamics, environments.HostEnvironment)
     config = AgentConfig(
@@ -58,32 +56,21 @@ def _compare(task: environments.Environment, number: int) -> None:
     engine = dynamics.start(task.params, number, 0)
     engine.reset()
     actions = np.random.default_rng(0).integers(
-        environments.num_actions(dynamics), size=(997, number), dtype=np.int32
+        environments.num_actions(dynamics), size=(_LENGTH, number), dtype=np.int32
     )
-    actor.collect(params, key, _LENGTH)  # Compiles.
-    rates: dict[str, list[float]] = {"engine": [], "actor": []}
-    for _ in range(_TURNS.value):
-        stepped = _calls_per_second(lambda i: engine.step(actions[i % len(actions)]))
-        rates["engine"].append(number * stepped)
-        unrolled = _calls_per_second(lambda _: actor.collect(params, key, _LENGTH))
-        rates["actor"].append(number * _LENGTH * unrolled)
-    ratios = np.array(rates["actor"]) / np.array(rates["engine"])
-    print(
-        f"{task.name}, {number} instances: engine {np.median(rates['engine']):.0f} steps/s,"
-        f" actor {np.median(rates['actor']):.0f}, ratio {np.median(ratios):.2f}"
-        f" ({ratios.min():.2f} to {ratios.max():.2f}, {len(ratios)} turns)",
-        flush=True,
-    )
+
+    def step_engine() -> None:
+        for action in actions:
+            engine.step(action)
+
+    calls = {"engine": step_engine, "actor": lambda: actor.collect(params, key, _LENGTH)}
+    seconds = timing.time_in_turn(calls, _TURNS.value)
+    for name, each in seconds.items():
+        rate = number * _LENGTH / statistics.median(each)
+        print(f"{task.name}, {number} instances, {name}: {rate:.0f} steps/s")
+    print(timing.ratio(seconds, "engine", "actor"), flush=True)
     actor.close()
     engine.close()
-
-
-def _calls_per_second(call: Callable[[int], Any]) -> float:
-    began, calls = time.perf_counter(), 0
-    while time.perf_counter() - began < _SECONDS.value:
-        call(calls)
-        calls += 1
-    return calls / (time.perf_counter() - began)
 
 
 if __name__ == "__main__":

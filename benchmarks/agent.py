@@ -49,7 +49,7 @@ def main(argv: list[str]) -> None:
     for name in _AGENTS.value:
         print(f"{name} in {task.name}")
         agent = registry.configured(name).make(task)
-        drawn = show_replay(agent, task.dynamics)
+        drawn = _show_replay(agent, task.dynamics)
         if _REPEATS.value:
             _show_update(agent, drawn)
 
@@ -86,7 +86,7 @@ def _show_update(agent: Agent, batch: Batch) -> None:
         print(f"  {name}: {text(seconds)}", flush=True)
 
 
-def show_replay(agent: Agent, dynamics: Any) -> Batch:
+def _show_replay(agent: Agent, dynamics: Any) -> Batch:
     """Print the CPU times of the replay's operations and its size; return a drawn batch."""
     spec = agent.experience
     (update,) = spec.updates
@@ -124,9 +124,10 @@ def show_replay(agent: Agent, dynamics: Any) -> Batch:
 
 def _show_checkpoints(layout: replay.ReplayLayout, kept: replay.Replay) -> None:
     """Print the CPU time of copying the filled rows for a checkpoint."""
-    with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        checkpoints = stack.enter_context(contextlib.closing(Checkpoints(folder, keep=1)))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.closing(Checkpoints(pathlib.Path(folder), keep=1)) as checkpoints,
+    ):
         for fraction in (0.001, 0.1, 0.5, 1.0):
             unrolls = max(1, round(fraction * layout.num_kept))
             state = replay.filled(layout, kept, unrolls)

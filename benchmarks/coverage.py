@@ -110,44 +110,40 @@ def _around(
 
 
 def coverage(
-    case: Case, repetitions: int, resamples: int, beyond: bool, seed: int = 0
-) -> dict[str, float]:
-    """Return how often 95% intervals cover the true value, by statistic.
+    case: Case, repetitions: int, resamples: int, seed: int = 0
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return how often 95% intervals over seeds, and over tasks, cover the true value.
 
     Args:
       case: kind of evaluation.
       repetitions: number of evaluations.
       resamples: of each bootstrap.
-      beyond: whether the intervals are those over tasks, or those over seeds or discoveries.
       seed: of the scores.
+
+    Returns:
+      The two, by statistic. With several discoveries the first intervals are over these.
     """
     rng = np.random.default_rng(seed)
     true = _true_values(case, rng)
     drawn = list(zip(*case.draw(rng, repetitions), strict=True))
-    found = {}
+    over_seeds, beyond = {}, {}
     for name, one in STATISTICS.items():
-        ends = [
-            _interval(one, own, [others] if name in _OF_TWO else [], resamples, i, beyond)
-            for i, (own, others) in enumerate(drawn)
-        ]
-        found[name] = float(np.mean([low <= true[name] <= high for low, high in ends]))
-    return found
-
-
-def _interval(
-    one: Statistic,
-    own: Float[np.ndarray, "rules tasks runs"],
-    others: list[Float[np.ndarray, "tasks runs"]],
-    resamples: int,
-    seed: int,
-    beyond: bool,
-) -> tuple[float, float]:
-    options = {"resamples": resamples, "confidence": 0.95, "seed": seed}
-    if beyond:
-        bounds = statistics.BOUNDS.get(one, (-np.inf, np.inf))
-        return over_tasks.interval(one, own, others, least=lambda _: 0.0, bounds=bounds, **options)
-    found = statistics.estimate(one, list(own), *others, **options)
-    return found.low, found.high
+        ends = np.array(
+            [
+                statistics.estimate(
+                    one,
+                    list(own),
+                    others if name in _OF_TWO else None,
+                    resamples=resamples,
+                    confidence=0.95,
+                    seed=i,
+                )[1:]
+                for i, (own, others) in enumerate(drawn)
+            ]
+        ).reshape(-1, 2, 2)  # [evaluations, kinds of intervals, ends]
+        covers = (ends[..., 0] <= true[name]) & (true[name] <= ends[..., 1])
+        over_seeds[name], beyond[name] = np.mean(covers, axis=0).tolist()
+    return over_seeds, beyond
 
 
 def _true_values(case: Case, rng: np.random.Generator) -> dict[str, float]:
@@ -189,13 +185,12 @@ def main(argv: list[str]) -> None:
     for case in given:
         _show(f"{case}, rliable's", rliables_coverage(case, *size))
     for case in (*given, *(Case("grid_heldout", 2, rules) for rules in (3, 5))):
-        _show(f"{case}, over seeds", coverage(case, *size, beyond=False))
+        _show(f"{case}, over seeds", coverage(case, *size)[0])
     for suite, tasks in {"grid_heldout": 23, "gymnax": 15}.items():
         for runs, rules in ((3, 1), (5, 1), (3, 5)):
             case = Case(suite, runs, rules, tasks)
-            _show(f"{case}, over tasks", coverage(case, *size, beyond=True))
-        alone = Case(suite, 5, 1, tasks)
-        _show(f"{alone}, over seeds alone", coverage(alone, *size, beyond=False))
+            for kind, covered in zip(("seeds", "tasks"), coverage(case, *size), strict=True):
+                _show(f"{case}, over {kind}", covered)
 
 
 def _show(what: str, covered: Mapping[str, float]) -> None:

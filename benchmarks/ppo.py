@@ -14,20 +14,18 @@ Gradients are not clipped, since rejax clips entries and ours clips the norm. Kn
 ours takes a step between two episodes, and truncates where rejax terminates at the step limit; our
 heads start with small weights.
 
-Writes `ppo.json` and `ppo.png`.
+Writes `ppo.json`, and the curves' means and standard errors as `ppo.png` and `ppo.svg`.
 """
 
 import dataclasses
 import inspect
 import json
-import math
 import pathlib
 import subprocess
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
 from absl import app, flags
 from jaxtyping import Float
@@ -40,6 +38,7 @@ from agents.ppo.losses import PPOConfig
 from agents.registry import Configured
 from disco_common.files import write_atomically
 from evaluation.scoring import statistics
+from evaluation.studies.plots import Curve, line_panels
 from launch.support.display import print_rows
 from training import device
 from training.records import Run
@@ -190,22 +189,13 @@ def _text(test: Any) -> str:
     return f"{(low + high) / 2:.1f} [{low:.1f}, {high:.1f}]"
 
 
-def _draw(path: pathlib.Path, found: Mapping[str, tuple[int, Mapping[str, _Trained]]]) -> None:
-    """Draw the mean over seeds and its standard error, a panel for each task."""
-    rows = math.ceil(len(found) / 2)
-    figure, axes = plt.subplots(
-        rows, 2, figsize=(10, 3.2 * rows), squeeze=False, layout="constrained"
-    )
-    for panel, (name, (interval, trained)) in zip(axes.flat, found.items(), strict=False):
-        steps = interval * np.arange(1, _POINTS + 1)
-        for whose, (returns, _) in trained.items():
-            mean, error = statistics.mean(returns.T), statistics.standard_error(returns.T)
-            (line,) = panel.plot(steps, mean, label=whose)
-            panel.fill_between(steps, mean - error, mean + error, color=line.get_color(), alpha=0.2)
-        panel.set(title=name, xlabel="environment steps", ylabel="return")
-    axes[0, 0].legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+def _curves(interval: int, trained: Mapping[str, _Trained]) -> dict[str, Curve]:
+    """Return environment steps, means over seeds and standard errors, by whose they are."""
+    steps = interval * np.arange(1, _POINTS + 1)
+    return {
+        whose: (steps, statistics.mean(x.T), statistics.standard_error(x.T))
+        for whose, (x, _) in trained.items()
+    }
 
 
 def main(argv: list[str]) -> None:
@@ -213,7 +203,7 @@ def main(argv: list[str]) -> None:
     del argv
     output = pathlib.Path(_OUTPUT.value)
     output.mkdir(parents=True, exist_ok=True)
-    found: dict[str, tuple[int, dict[str, _Trained]]] = {}
+    panels: dict[str, dict[str, Curve]] = {}
     rows: list[dict[str, Any]] = []
     for name in _TASKS.value:
         is_minatar = name.endswith("MinAtar")
@@ -226,7 +216,7 @@ def main(argv: list[str]) -> None:
             key=lambda trained: trained.seconds,
         )
         trained = {"ours": ours, "rejax": _train_rejax(name, config, interval)}
-        found[name] = interval, trained
+        panels[name] = _curves(interval, trained)
         finals = [x.final for x in trained.values()]
         speed = {k: interval * _POINTS * _SEEDS.value / x.seconds for k, x in trained.items()}
         rows.append(
@@ -236,9 +226,9 @@ def main(argv: list[str]) -> None:
             | {f"steps/s, {whose}": f"{x:,.0f}" for whose, x in speed.items()}
             | {"ratio": f"{speed['ours'] / speed['rejax']:.2f}"}
         )
-        curves = {k: {w: x.returns.tolist() for w, x in v.items()} for k, (_, v) in found.items()}
-        write_atomically(output / "ppo.json", json.dumps({"rows": rows, "curves": curves}))
-        _draw(output / "ppo.png", found)
+        found = {"rows": rows, "curves": panels}
+        write_atomically(output / "ppo.json", json.dumps(found, default=np.ndarray.tolist))
+        line_panels(panels, "environment steps", "return").write(output, "ppo")
     print_rows(f"PPO, {_SEEDS.value} seeds", rows)
 
 

@@ -14,15 +14,14 @@ derivatives that accelerators take, which are not a CPU's (`agents.convolutions`
 The seconds are the FLOP of products divided by an assumed fraction (`--utilization`, lowest and
 highest) of the vendor's peak, but no less than the memory's bandwidth allows. The agents of a
 device are computed one after the other. Acting (below 1% of the FLOP) and simulators, which run
-beside the learning, are left out. Of the layouts of agents over devices that fit in memory, the one
-with the fewest devices per agent is shown that is at most a tenth slower than the fastest.
+beside the learning, are left out. A row is of a number of devices that share an agent's batches.
 """
 
 import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -47,10 +46,6 @@ from meta.population import Member
 from training import collection
 from training.replay import num_bytes
 
-_DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")
-_UTILIZATION = flags.DEFINE_list(
-    "utilization", ["0.02", "0.2"], "Assumed fractions of the peak: lowest and highest."
-)
 # XLA's temporary memory over the counted one, at most, for IMPALA's network on a CPU
 # (docs/scale.md).
 _TEMPORARY_MARGIN = 1.65
@@ -137,13 +132,12 @@ def _peak_bytes(jaxpr: core.Jaxpr) -> int:
     made: dict[Any, int] = {}
     live = peak = 0
     for i, eqn in enumerate(jaxpr.eqns):
-        for var in eqn.outvars:
-            if var in last_use and var not in kept:
-                made[var] = num_bytes(var.aval)
-        live += sum(made.get(var, 0) for var in eqn.outvars)
+        new = {x: num_bytes(x.aval) for x in eqn.outvars if x in last_use and x not in kept}
+        made |= new
+        live += sum(new.values())
         inside = max((_peak_bytes(inner) for inner in core.jaxprs_in_params(eqn.params)), default=0)
         peak = max(peak, live + inside)
-        live -= sum(made.pop(a, 0) for a in set(read[i]) if last_use[a] == i)
+        live -= sum(made.pop(x, 0) for x in set(read[i]) if last_use[x] == i)
     return peak
 
 
@@ -186,6 +180,10 @@ ACCELERATORS: Mapping[str, Accelerator] = {
     "h200": Accelerator(494.5e12, 989e12, 4.8e12, 141e9),
 }
 _ACCELERATORS = flags.DEFINE_list("accelerators", list(ACCELERATORS), "Kinds of devices.")
+_DEVICES = flags.DEFINE_list("devices", ["1024"], "Numbers of devices.")
+_UTILIZATION = flags.DEFINE_list(
+    "utilization", ["0.02", "0.2"], "Assumed fractions of the peak: lowest and highest."
+)
 
 
 class Agents:
@@ -195,23 +193,31 @@ class Agents:
       family: of their environments.
       count: their number.
       steps: environment steps of each in a meta-step, validation included.
+      parts: the products that one of them computes, by name, without acting.
     """
 
     def __init__(self, discovery: Discovery, number: int):
-        """Take the shapes of a discovery's group."""
+        """Trace a discovery's group."""
         self._config, self._group = discovery.config, discovery.groups[number]
         self.family, self.count = self._group.family, len(self._group.indices)
         state = discovery.abstract_state
         self._rule = jax.tree.map(lambda x: _array(x.shape, x.dtype), state.rule)
         members = state.groups[number]
         self._member: Member = jax.tree.map(lambda x: _array(x.shape[1:], x.dtype), members)
-        self._memories: dict[int, dict[str, int]] = {}
         meta, config = self._config.meta, self._group.agent.config
         validation = meta.validation_trajectories
         if unrolls := self._group.validation_unrolls(meta):
             validation = config.num_environments * unrolls
         self.steps = meta.num_updates * config.steps_per_update
         self.steps += validation * meta.validation_length
+        update, meta_update = (count(*program) for program in self._programs(self._data(1)))
+        updates = Counter({x: meta.num_updates * n for x, n in update.items()})
+        self.parts = {"K updates": updates, "meta-gradient": meta_update}
+
+    @property
+    def work(self) -> Work:
+        """All work of one of them."""
+        return sum(self.parts.values(), Counter())
 
     def memory(self, split: int) -> dict[str, int]:
         """Return an agent's bytes on each of `split` devices.
@@ -222,31 +228,17 @@ class Agents:
           trajectories; `temporary`, the intermediate results of an update or of the meta-gradient,
           whichever is larger, only for the agents of a vectorised pass.
         """
-        if split not in self._memories:
-            batch, residuals, validation = self._data(split)
-            self._memories[split] = {
-                "state": num_bytes((self._member, self._member.agent.learner)),
-                "residuals": num_bytes(residuals),
-                "batches": num_bytes((batch, validation)),
-                "temporary": max(peak_bytes(*program) for program in self._programs(split)),
-            }
-        return self._memories[split]
+        batch, residuals, validation = data = self._data(split)
+        return {
+            "state": num_bytes((self._member, self._member.agent.learner)),
+            "residuals": num_bytes(residuals),
+            "batches": num_bytes((batch, validation)),
+            "temporary": max(peak_bytes(*program) for program in self._programs(data)),
+        }
 
-    @functools.cached_property
-    def parts(self) -> dict[str, Work]:
-        """The work of one of them by name, without acting."""
-        update, meta_update = (count(*program) for program in self._programs(1))
-        updates = Counter({x: self._config.meta.num_updates * n for x, n in update.items()})
-        return {"K updates": updates, "meta-gradient": meta_update}
-
-    @property
-    def work(self) -> Work:
-        """All work of one of them."""
-        return sum(self.parts.values(), Counter())
-
-    def _programs(self, split: int) -> tuple[tuple, tuple]:
-        """Return an update and the meta-update, with arguments for one of `split` devices."""
-        group, member, (batch, residuals, validation) = self._group, self._member, self._data(split)
+    def _programs(self, data: tuple[disco.Trajectory, Any, disco.Trajectory]) -> tuple[tuple, ...]:
+        """Return an update and the meta-update, with their arguments, of which some are `_data`."""
+        group, member, (batch, residuals, validation) = self._group, self._member, data
 
         def update(rule, *arguments):
             return inner_loop.update(group.agent_with(rule), group.value_function, *arguments)
@@ -258,7 +250,10 @@ class Agents:
         )
 
     def _data(self, split: int) -> tuple[disco.Trajectory, Any, disco.Trajectory]:
-        """Return a batch, the residuals of K updates, and the validation trajectories."""
+        """Return the shapes of a batch, of K updates' residuals, and of validation trajectories.
+
+        They are those of one of `split` devices.
+        """
         agent, meta, dynamics = self._group.agent, self._config.meta, self._group.dynamics
 
         def trajectory(batch_size: int, length: int) -> disco.Trajectory:
@@ -274,37 +269,33 @@ class Agents:
 
 
 class Layout(NamedTuple):
-    """A layout of agents over devices.
+    """Agents of some groups on devices, which compute one after the other.
 
     Attributes:
       devices_per_agent: number of devices that split an agent's batches.
       rows: number of agents of each group on each device, including copies that pad a group.
+      num_bytes: memory of a device.
     """
 
     devices_per_agent: int
     rows: tuple[int, ...]
+    num_bytes: int
 
     def seconds(self, device: Accelerator, groups: Sequence[Agents], utilization: float) -> float:
         """Return the seconds of a meta-step, in which each device computes its share."""
         each = [device.seconds(agents.work, utilization) for agents in groups]
         return float(np.dot(self.rows, each)) / self.devices_per_agent
 
-    def bytes_per_device(self, groups: Sequence[Agents]) -> int:
-        """Return the memory of a device that computes one agent at a time."""
-        each = [agents.memory(self.devices_per_agent) for agents in groups]
-        temporary = max(memory["temporary"] for memory in each)
-        kept = [sum(memory.values()) - memory["temporary"] for memory in each]
-        return int(np.dot(self.rows, kept)) + round(_TEMPORARY_MARGIN * temporary)
 
-
-def layouts(settings: DiscoverSettings, groups: Sequence[Agents], devices: int) -> list[Layout]:
-    """Return all layouts that the batch sizes and the number of devices allow."""
+def layouts(settings: DiscoverSettings, groups: Sequence[Agents], devices: int) -> Iterator[Layout]:
+    """Yield all layouts that the batch sizes and the number of devices allow."""
     common = math.gcd(devices, settings.agent.batch_size, settings.meta.validation_trajectories)
-    return [
-        Layout(split, tuple(-(-agents.count * split // devices) for agents in groups))
-        for split in range(1, common + 1)
-        if common % split == 0
-    ]
+    for split in (x for x in range(1, common + 1) if common % x == 0):
+        rows = tuple(-(-agents.count * split // devices) for agents in groups)
+        memories = [agents.memory(split) for agents in groups]
+        temporary = max(memory.pop("temporary") for memory in memories)
+        kept = np.dot(rows, [sum(memory.values()) for memory in memories])
+        yield Layout(split, rows, int(kept) + round(_TEMPORARY_MARGIN * temporary))
 
 
 def main(argv: list[str]) -> None:
@@ -331,15 +322,14 @@ def main(argv: list[str]) -> None:
         f" The rule's update: {num_bytes(state.rule) / 1e6:.2f} MB, of which a ring of many devices"
         f" moves twice as much through each. A checkpoint: {num_bytes(state) / 2**30:.2f} GiB."
     )
-    machines = itertools.product(_ACCELERATORS.value, map(int, _DEVICES.value))
-    print_rows(
-        "A discovery",
-        [
-            {"devices": f"{number} {name}"}
-            | _prediction(settings, groups, ACCELERATORS[name], number)
-            for name, number in machines
-        ],
-    )
+    rows = [
+        _row(settings, groups, devices, name, layout)
+        for devices in map(int, _DEVICES.value)
+        for layout, name in itertools.product(
+            layouts(settings, groups, devices), _ACCELERATORS.value
+        )
+    ]
+    print_rows("A discovery", rows)
 
 
 def _tasks(suites: str) -> tuple[environments.Environment, ...]:
@@ -356,25 +346,18 @@ def _tasks(suites: str) -> tuple[environments.Environment, ...]:
     return tuple(tasks)
 
 
-def _prediction(
-    settings: DiscoverSettings, groups: Sequence[Agents], accelerator: Accelerator, devices: int
+def _row(
+    settings: DiscoverSettings, groups: Sequence[Agents], devices: int, name: str, layout: Layout
 ) -> dict[str, str]:
-    """Return the cells of a machine: its layout, and what a meta-step takes."""
-    possible = layouts(settings, groups, devices)
-    fastest = {layout: layout.seconds(accelerator, groups, 1.0) for layout in possible}
-    # The devices of an agent wait for each other, and only one of them acts.
-    slack = 1.1 * min(fastest.values())
-    possible.sort(key=lambda layout: (max(fastest[layout], slack), layout.devices_per_agent))
-    fits = (x for x in possible if x.bytes_per_device(groups) <= accelerator.memory)
-    layout = next(fits, None)
-    if layout is None:
-        return {"devices per agent": "does not fit"}
-    low, high = (layout.seconds(accelerator, groups, float(u)) for u in _UTILIZATION.value)
-    hours = settings.meta_steps / 3600
+    """Return the row of a machine and a layout."""
+    device = ACCELERATORS[name]
+    low, high = (layout.seconds(device, groups, float(u)) for u in _UTILIZATION.value)
+    hours, fits = settings.meta_steps / 3600, layout.num_bytes <= device.memory
     return {
+        "devices": f"{devices} {name}",
         "devices per agent": str(layout.devices_per_agent),
         "agents per device": " + ".join(map(str, layout.rows)),
-        "GiB per device": f"{layout.bytes_per_device(groups) / 2**30:.1f}",
+        "GiB per device": f"{layout.num_bytes / 2**30:.1f}{'' if fits else ', does not fit'}",
         "s per meta-step": f"{high:.3g} to {low:.3g}",
         "hours in all": f"{high * hours:.3g} to {low * hours:.3g}",
     }

@@ -13,7 +13,7 @@
   its network passes alone: the online network's forward pass, its backward pass from the outputs
   that the loss reads (with the rule's loss gradient as cotangent), and the target network's forward
   pass.
-- `meta_gradient`: K updates of the notebook's agent on recorded batches, the meta-loss and the
+- `meta_gradient`: K updates of the notebook's agent on given batches, the meta-loss and the
   backward pass, for one agent: by reverse over reverse (`plain`: JAX differentiates the updates
   without rematerialisation), beside `meta.inner_loop` with the states of all updates (`one level`)
   or of about sqrt(K) (`two levels`).
@@ -37,7 +37,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import mctx
-import numpy as np
 from absl import app, flags
 
 import disco
@@ -46,8 +45,8 @@ from agents.latent_model import latent_model
 from agents.muzero.algorithm import model_for_search, search
 from agents.muzero.losses import PAPER, MuZeroConfig
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajectory
-from benchmarks.timing import compare, text
+from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from benchmarks.timing import compare, text, time_in_turn
 from launch.support import commands
 from meta import inner_loop
 from meta.config import DiscoveryConfig, MetaConfig, ObjectiveConfig, PopulationConfig
@@ -127,23 +126,23 @@ def _time_steps(make: Callable[[], tuple[Callable[[], Any], Callable[[Any], Call
             print(f"step compiled, {name} cache: {time.perf_counter() - began:.1f} s", flush=True)
             if name == "cold":
                 jax.clear_caches()
-        seconds = []
-        for _ in range(3 + _REPEATS.value):
-            began = time.perf_counter()
-            state = jax.block_until_ready(program(state))
-            seconds.append(time.perf_counter() - began)
-    rate = 1 / statistics.median(seconds[3:])
-    print(f"a step: {text(seconds[3:])}, {rate:.2f} a second, {jax.device_count()} devices")
+
+        def step() -> Any:
+            nonlocal state
+            state = program(state)
+            return state
+
+        seconds = time_in_turn({"": step}, _REPEATS.value)[""]
+    rate = 1 / statistics.median(seconds)
+    print(f"a step: {text(seconds)}, {rate:.2f} a second, {jax.device_count()} devices")
 
 
 def update() -> None:
     """Compare an update with its network passes."""
     task, agent = _agent("catch/8x8", AgentConfig(num_environments=64, replay_ratio=0.0))
     rule: Any = agent.rule
-    state = iteration.init(agent, task.dynamics, task.params, jax.random.key(1))
-    collect = jax.jit(partial(iteration.collect, agent, task.dynamics))
-    batch = to_trajectory(collect(task.params, state, jax.random.key(2))[1])
-    unroll, learner = agent.network.unroll, state.learner
+    unroll, batch = agent.network.unroll, _batch(agent, task, agent.config.unroll_length)
+    learner = jax.jit(agent.init)(jax.random.key(1))
 
     def learn(rule, learner, batch):
         return dataclasses.replace(agent, rule=rule).learn(learner, batch)[0]
@@ -169,7 +168,9 @@ def update() -> None:
 def meta_gradient() -> None:
     """Compare mixed-mode meta-gradients with reverse over reverse."""
     task, agent = _agent("catch/5x5", _AGENT)
-    learner, batches, validation = _recorded(agent, task)
+    learner = jax.jit(agent.init)(jax.random.key(1))
+    batches = _batch(agent, task, _AGENT.unroll_length, _NUM_UPDATES.value)
+    validation = _batch(agent, task, _META.validation_length)
     advantage = jax.random.normal(jax.random.key(4), validation.action.shape)
 
     def loss_of(learner, statistics):
@@ -232,37 +233,18 @@ def _plain_learn(agent, rule, learner, batch):
     return agent.apply(learner, gradients, aux), targets, target_outputs["logits"]
 
 
-def _recorded(
-    agent: RuleAgent, task: environments.Environment
-) -> tuple[LearnerState, disco.Trajectory, disco.Trajectory]:
-    """Return an initial agent's state, K batches, and validation trajectories."""
-    dynamics: Any = task.dynamics
-    state = iteration.init(agent, dynamics, task.params, jax.random.key(1))
-    learner, actor = state.learner, state.actor
-    assert actor is not None
-
-    @partial(jax.jit, static_argnums=1)
-    def unroll(key, num_steps):
-        return to_trajectory(
-            collection.unroll(agent, dynamics, task.params, learner.params, actor, key, num_steps)[
-                1
-            ]
-        )
-
-    keys = jax.random.split(jax.random.key(2), _NUM_UPDATES.value)
-    recorded = [unroll(key, _AGENT.unroll_length) for key in keys]
-    batches = jax.tree.map(lambda *x: jnp.stack(x), *recorded)
-    return learner, batches, unroll(jax.random.key(3), _META.validation_length)
+def _batch(agent: RuleAgent, task: Any, length: int, *sizes: int) -> disco.Trajectory:
+    """Return a batch of ones, of trajectories of a length; `sizes` are further leading axes."""
+    example = collection.example(agent, task.dynamics, agent.config.batch_size, length)
+    return jax.tree.map(lambda x: jnp.ones((*sizes, *x.shape), x.dtype), to_trajectory(example))
 
 
 def muzero_search() -> None:
     """Compare MuZero's search with one without Gumbel noise, and with the model alone."""
+    torso = NetworkConfig(torso=(512,), model=PAPER.network.model, head=PAPER.network.head)
     networks = {
         "laptop": (MuZeroConfig(), MuZeroConfig().network),
-        "paper's model": (
-            PAPER,
-            NetworkConfig(torso=(512,), model=PAPER.network.model, head=PAPER.network.head),
-        ),
+        "paper's model": (PAPER, torso),
     }
     for name, (config, network) in networks.items():
         dynamics = environments.make("gymnax/CartPole-v1").dynamics
@@ -274,7 +256,7 @@ def muzero_search() -> None:
         print(f"{name}:")
         programs = {kind: (function, arguments) for kind, function in functions.items()}
         for kind, seconds in compare(programs, "plain", _REPEATS.value).items():
-            rate = _STATES * _SIMULATIONS / np.median(seconds)
+            rate = _STATES * _SIMULATIONS / statistics.median(seconds)
             print(f"{kind}: {rate:,.0f} simulations/s", flush=True)
 
 

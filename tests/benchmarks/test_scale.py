@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.scale import Accelerator, Agents, Layout, Product, flop, layouts
+from benchmarks.scale import Accelerator, Agents, Product, flop, layouts
 from launch.configs import disco57
 from meta.config import PopulationConfig
 from tests.meta.common import small_discovery
@@ -38,11 +38,12 @@ def test_costs_grow_with_the_number_of_updates(agents):
 
 def test_devices_share_agents_or_an_agents_batches(agents):
     groups, settings = [agents[3]], disco57.get_config()
-    assert layouts(settings, groups, 2) == [Layout(1, (2,)), Layout(2, (4,))]
-    alone, shared = Layout(1, (2,)), Layout(2, (4,))
+    alone, shared = layouts(settings, groups, 2)
+    assert (alone.devices_per_agent, alone.rows) == (1, (2,))
+    assert (shared.devices_per_agent, shared.rows) == (2, (4,))
     assert alone.seconds(DEVICE, groups, 0.1) == shared.seconds(DEVICE, groups, 0.1)
     for name in ("residuals", "batches", "temporary"):
         assert agents[3].memory(2)[name] < agents[3].memory(1)[name]
     state = agents[3].memory(1)["state"]
     assert agents[3].memory(2)["state"] == state
-    assert shared.bytes_per_device(groups) > 4 * state
+    assert shared.num_bytes > 4 * state

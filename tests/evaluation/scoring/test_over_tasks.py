@@ -121,11 +121,12 @@ def test_a_level_is_outside_all_known_intervals():
     "case", [Case("grid_heldout", 3, 1, 23), Case("gymnax", 3, 1, 15), Case("gymnax", 3, 5, 15)]
 )
 def test_coverage(case):
-    """As `benchmarks.coverage`, with fewer evaluations: the standard error is 1.6%."""
-    for name, covered in coverage(case, repetitions=200, resamples=200, beyond=True).items():
+    """As `benchmarks.coverage`, with fewer evaluations: the standard error is 1.6%.
+
+    Intervals over seeds alone say nothing of other tasks.
+    """
+    alone, over_tasks = coverage(case, repetitions=200, resamples=200)
+    for name, covered in over_tasks.items():
         assert 0.90 <= covered <= 0.995, name
-
-
-def test_intervals_over_seeds_say_nothing_of_other_tasks():
-    alone = coverage(Case("gymnax", 3, 1, 15), repetitions=100, resamples=200, beyond=False)
-    assert alone["difference of means"] < 0.85
+    if case.rules == 1:
+        assert alone["difference of means"] < 0.85
