@@ -45,7 +45,7 @@ def test_the_push_of_a_rule_that_does_as_its_prior_says():
     """Whatever the ratio: the target's logits are 0.9 times the policy's, and 2 A."""
     found = push(rule(), RATIOS, ADVANTAGES, updates=0)
     others = (1.0 - PROBABILITY) / (NUM_ACTIONS - 1)
-    for row, advantage in zip(found, ADVANTAGES, strict=True):
+    for row, advantage in zip(found, ADVANTAGES.ravel(), strict=True):
         odds = np.exp(0.9 * np.log(PROBABILITY) + 2.0 * advantage)
         target = odds / (odds + (NUM_ACTIONS - 1) * np.exp(0.9 * np.log(others)))
         np.testing.assert_allclose(row, target - PROBABILITY, rtol=1e-4, atol=1e-6)
