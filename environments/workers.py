@@ -43,20 +43,27 @@ _SECONDS_WITHOUT_PARENT = 1.0
 _LONGEST_FOLDER, _SHORT_FOLDERS = 75, ("/tmp", "/var/tmp", "/dev/shm")
 
 
-# The generator of the functions of `random`. CPython keeps its numbers in the object, behind the
-# head: copying them takes 0.3 microseconds, `random.getstate` and `setstate` take 20.
+# The generator of the functions of `random`. CPython keeps its 624 numbers and their index in the
+# object, behind the head: copying them takes 0.3 microseconds, `getstate` and `setstate` take 20.
 _PYTHON: Any = random.random.__self__
 _HEAD = object.__basicsize__
-_Numbers = ctypes.c_ubyte * (random.Random.__bases__[0].__basicsize__ - _HEAD)
-_NUMBERS = memoryview(_Numbers.from_address(id(_PYTHON) + _HEAD)).cast("B")
+_SIZE = random.Random.__bases__[0].__basicsize__ - _HEAD
+_NUMBERS = None
+if sys.implementation.name == "cpython" and 4 * 625 <= _SIZE < 4 * 627:
+    _NUMBERS = memoryview((ctypes.c_ubyte * _SIZE).from_address(id(_PYTHON) + _HEAD)).cast("B")
 
 
-def _python_state() -> tuple[bytes, float | None]:
+def _python_state() -> Any:
+    if _NUMBERS is None:
+        return random.getstate()
     return bytes(_NUMBERS), _PYTHON.gauss_next
 
 
-def _set_python_state(state: tuple[bytes, float | None]) -> None:
-    _NUMBERS[:], _PYTHON.gauss_next = state
+def _set_python_state(state: Any) -> None:
+    if _NUMBERS is None:
+        random.setstate(state)
+    else:
+        _NUMBERS[:], _PYTHON.gauss_next = state
 
 
 class Isolated:

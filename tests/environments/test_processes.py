@@ -122,6 +122,19 @@ def test_what_global_generators_give_depends_on_the_seeds_only_and_not_on_who_st
     assert len(np.unique(alone.timestep.observation[..., 1])) == 21 * 3
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_state_of_pythons_generator_is_all_of_it(monkeypatch, in_memory):
+    if not in_memory:  # As in an interpreter that keeps its numbers elsewhere.
+        monkeypatch.setattr(workers, "_NUMBERS", None)
+    before = random.getstate()
+    random.gauss(0.0, 1.0)  # Which keeps the second number of a pair.
+    state, expected = workers._python_state(), random.getstate()
+    random.seed(7)
+    workers._set_python_state(state)
+    assert random.getstate() == expected
+    random.setstate(before)
+
+
 def test_the_generators_of_this_process_go_on_as_if_no_simulator_had_drawn():
     np.random.seed(5)  # noqa: NPY002
     before, expected = random.getstate(), np.random.RandomState(5).uniform()
