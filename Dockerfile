@@ -25,7 +25,7 @@ ARG EXTRAS=suites
 WORKDIR /disco
 COPY . .
 RUN python -m pip install --no-cache-dir --constraint constraints.txt \
-        --editable ".[platform,film,hub,wandb${EXTRAS:+,$EXTRAS}]"
+        --editable ".[platform,hub,wandb${EXTRAS:+,$EXTRAS}]"
 
 ARG USER_ID=1000
 RUN useradd --create-home --uid ${USER_ID} disco && install --directory --owner=disco /runs

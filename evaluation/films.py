@@ -1,10 +1,8 @@
-"""Films of agents: the pictures of their episodes, as MP4 or GIF."""
+"""Films of agents: the pictures of their episodes, as GIF."""
 
-import importlib.util
 import itertools
 import pathlib
 import tempfile
-import warnings
 from collections.abc import Iterator
 
 import jax
@@ -16,7 +14,7 @@ import environments
 from agents import pictures
 from agents.protocol import ImaginingAgent
 from environments.processes import SerialSimulators
-from evaluation import playing, storage
+from evaluation import playing
 from evaluation.loading import LoadedAgent
 
 _BAR, _BARS_HEIGHT, _MOST_BARS = 12, 100, 40
@@ -110,71 +108,34 @@ def _side_by_side(observed: np.ndarray, predicted: np.ndarray) -> UInt8[np.ndarr
 def write(
     path: pathlib.Path, pictures_: Iterator[UInt8[np.ndarray, "height width 3"]], fps: float
 ) -> int:
-    """Write a film; return the number of its pictures, which are of one size.
+    """Write a film, a GIF; return the number of its pictures, which are of one size.
 
-    Args:
-      path: a file `.mp4`, which needs the package imageio-ffmpeg, or `.gif`.
-      pictures_: of the film.
-      fps: pictures a second; at most 50 in a GIF, and rounded to hundredths of a second each.
+    Pictures a second are at most 50, and rounded to hundredths of a second each.
 
     Raises:
-      ValueError: if the suffix is another one.
-      MissingPackageError: (an `ImportError`) if the encoder is not installed.
+      ValueError: if the path does not end in `.gif`.
       OSError: if the file cannot be written.
     """
     check(path)
-    number = 0
-
-    def counted() -> Iterator[np.ndarray]:
-        nonlocal number
-        for picture in pictures_:
-            number += 1
-            yield picture
-
-    encode = _mp4 if path.suffix.lower() == ".mp4" else _gif
+    number = itertools.count()
+    images = (Image.fromarray(picture) for picture, _ in zip(pictures_, number, strict=False))
+    # In hundredths of a second, the file's unit. Viewers slow faster films down.
+    duration = 10 * max(2, round(100.0 / fps))
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = pathlib.Path(folder) / f"film{path.suffix.lower()}"
-        encode(unfinished, counted(), fps)
+        unfinished = pathlib.Path(folder, "film.gif")
+        next(images).save(
+            unfinished, save_all=True, append_images=images, duration=duration, loop=0
+        )
         unfinished.replace(path)
-    return number
+    return next(number)
 
 
 def check(path: pathlib.Path) -> None:
     """Raise an error of `write` if a film cannot be written there, before there is one."""
-    suffix = path.suffix.lower()
-    if suffix not in storage.FILMS:
-        raise ValueError(f"The film {str(path)!r} ends in {suffix!r}; expected .mp4 or .gif.")
-    if suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise environments.MissingPackageError(
-            "MP4 needs the package imageio-ffmpeg, which is not installed: pip install"
-            " '.[film]' in a checkout; or write a .gif."
-        )
+    if path.suffix.lower() != ".gif":
+        raise ValueError(f"The film {str(path)!r} ends in {path.suffix!r}; expected .gif.")
     path.parent.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryDirectory(dir=path.parent).cleanup()
-
-
-def _mp4(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> None:
-    import imageio_ffmpeg
-
-    first = next(found)
-    height, width, _ = first.shape
-    even = (0, height % 2), (0, width % 2), (0, 0)  # H.264 with common chroma needs even sides.
-    size = width + width % 2, height + height % 2
-    writer = imageio_ffmpeg.write_frames(str(path), size, fps=fps, macro_block_size=2)  # pyright: ignore[reportArgumentType]
-    with warnings.catch_warnings():
-        # JAX's, of the encoder's process.
-        warnings.filterwarnings("ignore", message="os.fork", category=RuntimeWarning)
-        writer.send(None)
-    for picture in itertools.chain([first], found):
-        writer.send(np.pad(picture, even).tobytes())
-    writer.close()
-
-
-def _gif(path: pathlib.Path, found: Iterator[np.ndarray], fps: float) -> None:
-    images = map(Image.fromarray, found)
-    # In hundredths of a second, the file's unit. Viewers slow faster films down.
-    duration = 10 * max(2, round(100.0 / fps))
-    next(images).save(path, save_all=True, append_images=images, duration=duration, loop=0)
 
 
 def _start(task: environments.Environment, seed: int):

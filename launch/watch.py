@@ -1,12 +1,12 @@
 """Film the agent of a finished run.
 
-    python -m launch.watch --run=runs/pong/runs/ppo/atari_Pong/seed_0 --output=agent.mp4
+    python -m launch.watch --run=runs/pong/runs/ppo/atari_Pong/seed_0 --output=agent.gif
 
 `--run` is the folder of a run of `launch.evaluate`; without `--output` the film is its `film.gif`,
-which reports play. The film has a picture for each step: what the environment draws, or the
-agent's observation. `.gif` needs no encoder, `.mp4` the package imageio-ffmpeg (the extra `film`).
+which reports play. The film, a GIF, has a picture for each step: what the environment draws, or the
+agent's observation.
 
-    python -m launch.watch --run=… --output=imagination.mp4 --imagine=15
+    python -m launch.watch --run=… --output=imagination.gif --imagine=15
 
 films what a model of the world imagines beside what happens, and their difference; every 15 steps
 the model reads what happened.
@@ -53,7 +53,7 @@ def _define_flags() -> None:
     define_path("run", "Folder of a finished run.")
     define_output_file(
         "output",
-        "Film: a file .mp4 or .gif (default: film.gif in the run's folder; reports play it).",
+        "Film: a file .gif (default: film.gif in the run's folder; reports play it).",
         required=False,
     )
     define_imports()
