@@ -70,35 +70,13 @@ class JobsFailedError(Exception):
     """Some jobs failed at each attempt; all others are done."""
 
     def __init__(self, failures: Sequence[str], total: int, advice: str):
-        """Compose the message.
-
-        Args:
-          failures: a line of the message each.
-          total: number of jobs.
-          advice: a sentence on what is kept and what the user can do.
-        """
+        """Compose the message: lines on failures of all jobs, and what the user can do."""
         lines = "\n".join(f"  {failure}" for failure in failures)
         super().__init__(f"{len(failures)} of {total} jobs failed:\n{lines}\n{advice}")
 
 
-@runtime_checkable
-class Executor(Protocol):
-    """An executor of jobs; a context manager."""
-
-    def __enter__(self) -> "Executor": ...
-
-    def __exit__(self, *exception: Any) -> None: ...
-
-    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
-        """Run all jobs; return each one's last error, empty if it is done.
-
-        An interrupt of this process ends all jobs.
-        """
-        ...
-
-
 class LocalExecutor:
-    """An executor that runs jobs in this process, one after the other."""
+    """A context manager that runs jobs in this process, one after the other."""
 
     def __enter__(self) -> "LocalExecutor":
         stopping.set_unsaved(False)  # Until a job has learned something.
@@ -108,7 +86,10 @@ class LocalExecutor:
         pass
 
     def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
-        """See `Executor`."""
+        """Run all jobs; return each one's last error, empty if it is done.
+
+        An interrupt of this process ends all jobs.
+        """
         errors, done = [], 0
         with open_progress(title, sum(job.units for job in jobs)) as progress:
             if progress is not None:
@@ -163,38 +144,30 @@ def _sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {message[0]}" if message else type(error).__name__
 
 
+@dataclasses.dataclass
 class RayExecutor:
-    """An executor that runs jobs as tasks of a Ray cluster.
+    """A context manager, connected to a Ray cluster, whose tasks are the jobs.
 
     Each worker is a process with one single-threaded XLA device per processor, or with the
     accelerators that Ray assigns to it. Folders that jobs write to must be on a file system that
     all machines share, and this package must be installed on each machine. The progress is that of
     completed jobs.
+
+    Attributes:
+      address: of a cluster: `"host:port"`, `"auto"` for the one that runs on this machine or that
+        the environment variable RAY_ADDRESS names, or empty to start one here.
+      num_cpus: processors of a cluster that is started here.
+      cpus_per_job: processors of each job.
+      gpus_per_job: accelerators of each job, or the fraction of one if several jobs share it. By
+        default 1 if the cluster has any, else 0.
     """
 
-    def __init__(
-        self,
-        address: str = "",
-        *,
-        num_cpus: int,
-        cpus_per_job: int = 1,
-        gpus_per_job: float | None = None,
-    ):
-        """Store the arguments; `__enter__` connects.
-
-        Args:
-          address: of a cluster: `"host:port"`, `"auto"` for the one that runs on this machine or
-            that the environment variable RAY_ADDRESS names, or empty to start one here.
-          num_cpus: processors of a cluster that is started here.
-          cpus_per_job: processors of each job.
-          gpus_per_job: accelerators of each job, or the fraction of one if several jobs share it.
-            By default 1 if the cluster has any, else 0.
-        """
-        self._address = address
-        self._num_cpus = num_cpus
-        self._cpus_per_job = cpus_per_job
-        self._gpus_per_job = gpus_per_job
-        self._ray: Any = None
+    address: str = ""
+    _: dataclasses.KW_ONLY
+    num_cpus: int
+    cpus_per_job: int = 1
+    gpus_per_job: float | None = None
+    _ray: Any = dataclasses.field(default=None, init=False)
 
     def __enter__(self) -> "RayExecutor":
         """Connect to the cluster, or start one.
@@ -218,10 +191,10 @@ class RayExecutor:
                 f" {how_to_install('ray')}"
             ) from error
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self._address:
+        if self.address:
             self._connect(ray, options)
         else:
-            ray.init("local", num_cpus=self._num_cpus, include_dashboard=False, **options)
+            ray.init("local", num_cpus=self.num_cpus, include_dashboard=False, **options)
         self._ray = ray
         try:
             self._check_resources()
@@ -234,11 +207,11 @@ class RayExecutor:
         self._ray.shutdown()
 
     def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
-        """See `Executor`."""
+        """Do as `LocalExecutor.run` does."""
         ray = self._ray
         work = ray.remote(
-            num_cpus=self._cpus_per_job,
-            num_gpus=self._gpus_per_job,
+            num_cpus=self.cpus_per_job,
+            num_gpus=self.gpus_per_job,
             max_retries=ATTEMPTS - 1,
             retry_exceptions=list(_errors_that_may_pass()),
         )(_work)
@@ -290,7 +263,7 @@ class RayExecutor:
 
     def _connect(self, ray: Any, options: dict[str, Any]) -> None:
         """Connect to the cluster at the address."""
-        address = self._address
+        address = self.address
         if address == "auto":
             address = os.environ.get("RAY_ADDRESS", address)
         try:
@@ -302,7 +275,7 @@ class RayExecutor:
             ray.init(address, **options)
         except (OSError, RuntimeError, SystemExit) as error:
             raise ConnectionError(
-                f"There is no Ray cluster at --ray_address={self._address} that accepts this"
+                f"There is no Ray cluster at --ray_address={self.address} that accepts this"
                 f" process; tried {address} ({_sentence(error)}). Expected the address of one, as"
                 " `ray start --head` prints it, and RAY_AUTH_MODE=token if it asks for a token; or"
                 " no address, to start one on this machine."
@@ -312,32 +285,33 @@ class RayExecutor:
         """Refuse jobs that no machine has the resources for; set the accelerators of a job."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         have = [(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes]
-        if self._gpus_per_job is None:
-            self._gpus_per_job = 1.0 if any(gpus >= 1 for _, gpus in have) else 0.0
-        if not any(
-            cpus >= self._cpus_per_job and gpus >= self._gpus_per_job for cpus, gpus in have
-        ):
+        if self.gpus_per_job is None:
+            self.gpus_per_job = 1.0 if any(gpus >= 1 for _, gpus in have) else 0.0
+        if not any(cpus >= self.cpus_per_job and gpus >= self.gpus_per_job for cpus, gpus in have):
             found = ", ".join(f"{cpus:g} CPUs and {gpus:g} GPUs" for cpus, gpus in have)
             raise ValueError(
-                f"--ray_cpus_per_job={self._cpus_per_job} and --ray_gpus_per_job="
-                f"{self._gpus_per_job:g}: no machine of the Ray cluster has these resources; they"
+                f"--ray_cpus_per_job={self.cpus_per_job} and --ray_gpus_per_job="
+                f"{self.gpus_per_job:g}: no machine of the Ray cluster has these resources; they"
                 f" have {found}."
             )
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables of a worker, which JAX reads."""
-        environment = {"DISCO_PROCESSORS": str(self._cpus_per_job)}
+        environment = {"DISCO_PROCESSORS": str(self.cpus_per_job)}
         if "device_count" not in os.environ.get("XLA_FLAGS", ""):
             # As in `launch.support.commands.use_all_cores`.
             from agents import compilation
 
-            environment["JAX_NUM_CPU_DEVICES"] = str(self._cpus_per_job)
+            environment["JAX_NUM_CPU_DEVICES"] = str(self.cpus_per_job)
             environment["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)
-        if not self._gpus_per_job:
+        if not self.gpus_per_job:
             environment["JAX_PLATFORMS"] = "cpu"
-        elif self._gpus_per_job < 1:
-            environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * self._gpus_per_job:.3f}"
+        elif self.gpus_per_job < 1:
+            environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{0.9 * self.gpus_per_job:.3f}"
         return environment
+
+
+Executor = LocalExecutor | RayExecutor
 
 
 def _work(pickled: bytes, modules: Sequence[str], environment: Mapping[str, str]) -> None:
