@@ -3,11 +3,15 @@
 import dataclasses
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Int
+
 import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from agents.search_space import Shared
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
+from training.schedule import TrainingSettings
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
 
@@ -156,6 +160,27 @@ class EvaluationConfig:
     def num_steps(self) -> int:
         """Environment steps of a run."""
         return self.num_updates * self.agent.steps_per_update
+
+    @property
+    def intervals(self) -> tuple[Int[np.ndarray, "points"], int]:
+        """The updates at which a curve's intervals end, and the update before the window."""
+        points = np.linspace(0, self.num_updates, self.num_points + 1)
+        ends = np.unique(np.round(points).astype(int))[1:]
+        return ends, self.num_updates - max(1, round(self.num_updates * self.score_window))
+
+    @property
+    def training(self) -> TrainingSettings:
+        """The length of a run, and the ends of its intervals."""
+        ends, window_start = self.intervals
+        per_update = self.agent.steps_per_update
+        return TrainingSettings(
+            num_steps=self.num_steps,
+            boundaries=tuple(sorted(int(x) * per_update for x in {*ends, window_start})),
+            interval=self.updates_per_call * per_update,
+            scored_from=window_start * per_update,
+            checkpoint_seconds=self.checkpoint_seconds,
+            runs_at_once=self.runs_at_once,
+        )
 
     @property
     def all_seeds(self) -> tuple[int, ...]:

@@ -10,12 +10,14 @@ where the search did not vary them.
 import abc
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import disco
 import environments
 from agents import registry, search_space
+from agents.networks import NetworkConfig
 from agents.protocol import Agent
 from agents.rule_agent import AgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings
@@ -23,6 +25,7 @@ from evaluation.config import EvaluationConfig, family_of
 from evaluation.rules import agent_of, copy_of_rule, distinct_names, fingerprint, load
 
 RANDOM = "random"
+ALGORITHMS = "agents"  # In flags of the config, settings of algorithms by name.
 DISCOVERED, RULE = "discovered", "rule"  # Kinds of rules.
 # Of a contender's source: steps of its optimiser per environment step; its parameters, the fewest
 # and the most over tasks; its environments; environment steps between two updates; settings that a
@@ -73,7 +76,7 @@ class Contender(abc.ABC):
     @property
     def is_random(self) -> bool:
         """Whether it is the random policy."""
-        return False
+        return self.kind == RANDOM
 
     def observed(self, task: environments.Environment) -> environments.Environment:
         """Return a task with the observations that it chooses."""
@@ -135,8 +138,8 @@ class RuleContender(Contender):
         assert self.rule is not None, f"{self.name} is read from a manifest."
         return self.rule
 
-    def with_settings(self, settings: Settings) -> "RuleContender":
-        """Return it with other settings of its agent.
+    def tuned(self, settings: Settings, budget: int) -> "RuleContender":
+        """Return it with settings of its agent that a search has found.
 
         The settings are some or all of `agents.search_space.RULE_RANGES`.
 
@@ -147,8 +150,10 @@ class RuleContender(Contender):
             raise ValueError(f"{self.name} has no settings {unknown}.")
         agent = search_space.with_settings(self.agent, settings)
         if "end_learning_rate" in settings:  # Over the budget, not over the discovery's lifetime.
-            agent = dataclasses.replace(agent, lifetime=0)
-        return dataclasses.replace(self, agent=agent)
+            agent = dataclasses.replace(agent, lifetime=budget)
+        origins = {f"{x}_from": "tuned settings" for x in settings}
+        source = self.source | origins | {TUNED_SETTINGS: dict(settings)}
+        return dataclasses.replace(self, agent=agent, source=source)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -200,10 +205,6 @@ class AlgorithmContender(Contender):
     def own_training(self) -> registry.Configured | None:
         return self.loaded if self.loaded.algorithm.train else None
 
-    @property
-    def is_random(self) -> bool:
-        return self.kind == RANDOM
-
     def observed(self, task: environments.Environment) -> environments.Environment:
         return self.loaded.observed(task)
 
@@ -219,6 +220,17 @@ class AlgorithmContender(Contender):
         assert self.configured is not None, f"{self.name} is read from a manifest."
         return self.configured
 
+    @property
+    def has_agent_of_config(self) -> bool:
+        """Whether it has the network and the environments of the config's agent."""
+        return TUNED_SETTINGS in self.source or not self.loaded.algorithm.has_literature
+
+    def has_network(self, network: NetworkConfig) -> bool:
+        """Return whether it has a network for images, instead of its literature's."""
+        found = (self.loaded.config, *self.loaded.by_task.values())
+        networks = (getattr(getattr(x, "agent", x), "network", None) for x in found)
+        return bool(network.channels) and network in networks
+
 
 def settings_of_agent(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the part of an algorithm's settings that are its agent's, or all."""
@@ -227,48 +239,70 @@ def settings_of_agent(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def make_contenders(
-    rules: Sequence[str],
+    rules: Sequence[RuleContender],
     config: EvaluationConfig,
     agents: Sequence[str] = (),
-    copies: pathlib.Path | None = None,
-    tuned: Mapping[str, Settings] | None = None,
-    changes: Mapping[str, Mapping[str, Any]] | None = None,
+    tuned: Mapping[str, Settings] = MappingProxyType({}),
+    changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Contender, ...]:
     """Return all contenders: the random policy, the baselines, the rules, and other algorithms.
 
     Args:
-      rules: names of rules (`disco.rule_sources`), or of other packages' rules.
+      rules: from `rule_contenders`.
       config: of the evaluation.
       agents: names of algorithms (`agents.registry`), besides the config's baselines.
-      copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
-        longer exist.
       tuned: settings of tuned algorithms, and of the agents of rules, by name; rules that it lacks
-        have their own.
-      changes: settings of algorithms that are not tuned, by the algorithm and by the setting, with
-        dots for parts of a setting.
+        keep their own.
+      changes: the config's fields that flags give, with their values, of which a contender must
+        read each. `agents.NAME.FIELD`, which is no field of `config`, is a setting of an algorithm
+        that is not tuned, with dots for parts of a setting.
 
     Raises:
-      FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
-      ValueError: if an agent is unknown or its configuration is impossible, a rule has no discount
-        to set, or two contenders have the same name.
+      ValueError: if an agent is unknown or its configuration is impossible, two contenders have
+        the same name, or no contender reads a change.
     """
-    learning = (
-        *(_algorithm(name, config, tuned or {}, changes or {}) for name in config.baselines),
-        *rule_contenders(rules, config, copies, tuned),
-        *(_algorithm(name, config, {}, changes or {}) for name in agents),
+    contenders = (
+        random_policy(config),
+        *(_algorithm(name, config, tuned, changes) for name in config.baselines),
+        *(x.tuned(tuned[x.name], config.budget) if x.name in tuned else x for x in rules),
+        *(_algorithm(name, config, {}, changes) for name in agents),
     )
-    contenders = (random_policy(config), *learning)
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
             raise ValueError(f"Two contenders are called {contender.name!r}; expected one.")
-    algorithms = [x for x in learning if isinstance(x, AlgorithmContender)]
-    families = {x.kind for x in algorithms if TUNED_SETTINGS not in x.source}
-    if unread := sorted(set(changes or {}) - families):
-        raise ValueError(
-            f"--config.agents.{unread[0]} is given, and no contender reads it; expected"
-            f" {unread[0]!r}, which is not tuned, in --agent or --baselines."
-        )
+    _require_read(changes, contenders, config)
     return contenders
+
+
+def _require_read(
+    changes: Iterable[str], contenders: Sequence[Contender], config: EvaluationConfig
+) -> None:
+    """Refuse changes that no contender reads."""
+    rules = [x for x in contenders if isinstance(x, RuleContender)]
+    algorithms = [x for x in contenders[1:] if isinstance(x, AlgorithmContender)]
+    untuned = {x.kind for x in algorithms if TUNED_SETTINGS not in x.source}
+    shared = [*rules, *(x for x in algorithms if x.has_agent_of_config)]
+    for name in changes:
+        section, _, field = name.partition(".")
+        # The random policy has the number of environments and the unroll; both give the budget.
+        if section == "agent" and field in ("num_environments", "unroll_length"):
+            continue
+        of_rules = name.startswith("rule_") and name != "rule_discount"
+        of_rules |= name == "agent.learning_rate"
+        readers = rules if of_rules else shared
+        if name == "agent.frame_stack" or name.startswith("agent.network."):
+            readers = [*shared, *(x for x in algorithms if x.has_network(config.agent.network))]
+        if (section == "agent" or name.startswith("rule_")) and not readers:
+            raise ValueError(
+                f"--config.{name} is given, and no contender reads it:"
+                f" {', '.join(x.name for x in contenders)} have settings of their own; expected a"
+                f" --rule{'' if of_rules else ' or a tuned baseline, such as ppo_tuned'}."
+            )
+        if section == ALGORITHMS and (algorithm := field.partition(".")[0]) not in untuned:
+            raise ValueError(
+                f"--config.{ALGORITHMS}.{algorithm} is given, and no contender reads it; expected"
+                f" {algorithm!r}, which is not tuned, in --agent or --baselines."
+            )
 
 
 def random_policy(config: EvaluationConfig) -> AlgorithmContender:
@@ -281,7 +315,7 @@ def _algorithm(
     name: str,
     config: EvaluationConfig,
     tuned: Mapping[str, Settings],
-    changes: Mapping[str, Mapping[str, Any]],
+    changes: Mapping[str, Any],
 ) -> AlgorithmContender:
     """Return the contender of an algorithm `NAME/PARAMETERS` or `NAME_tuned`.
 
@@ -300,7 +334,9 @@ def _algorithm(
     made = algorithm.in_evaluation(config.shared, name.partition("/")[2])
     if algorithm.has_literature and config.agent.network.channels:
         made = made.with_images_network(config.agent.network, config.agent.frame_stack)
-    made = made.replaced(changes.get(family, {})).for_run(config.num_steps)
+    prefix = f"{ALGORITHMS}.{family}."
+    own = {x.removeprefix(prefix): y for x, y in changes.items() if x.startswith(prefix)}
+    made = made.replaced(own).for_run(config.num_steps)
     shown = made.algorithm.shown(name) if made.algorithm.shown else name
     return AlgorithmContender.of(shown.replace("/", "_").replace(",", "_"), name, made)
 
@@ -318,41 +354,41 @@ def tuned_algorithm(
 
 
 def rule_contenders(
-    rules: Sequence[str],
-    config: EvaluationConfig,
-    copies: pathlib.Path | None = None,
-    tuned: Mapping[str, Settings] | None = None,
+    rules: Sequence[str], config: EvaluationConfig, copies: pathlib.Path | None = None
 ) -> list[RuleContender]:
-    """Return the contenders of rules.
+    """Return the contenders of rules, which are not tuned.
 
-    Arguments and errors are those of `make_contenders`.
+    Args:
+      rules: names of rules (`disco.rule_sources`), or of other packages' rules.
+      config: of the evaluation.
+      copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
+        longer exist.
+
+    Raises:
+      FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
+      ValueError: if a rule has no discount to set, or its name is not its own.
     """
-    tuned = tuned or {}
     found = []
     for name, rule in zip(distinct_names(rules), rules, strict=True):
         copy = None if copies is None else copy_of_rule(copies, name)
         loaded, header, sha256 = load(name, rule, copy, config.rule_discount)
-        settings = tuned.get(name, {})
         agent, origins = agent_of(rule, header, config)
-        origins |= {x: "tuned settings" for x in origins if x in settings}
-        contender = RuleContender(
-            name=name,
-            is_discovered=isinstance(loaded, disco.DiscoveredRule),
-            rule=loaded,
-            agent=agent,
-            source={
-                "file": rule,
-                **sha256,
-                "parameters_sha256": fingerprint(loaded),
-                "header": header,
-                **{f"{x}_from": origin for x, origin in origins.items()},
-                **({TUNED_SETTINGS: dict(settings)} if name in tuned else {}),
-            },
-        ).with_settings(settings)
-        if not contender.agent.lifetime:
-            own = dataclasses.replace(contender.agent, lifetime=config.budget)
-            contender = dataclasses.replace(contender, agent=own)
-        found.append(contender)
+        source = {
+            "file": rule,
+            **sha256,
+            "parameters_sha256": fingerprint(loaded),
+            "header": header,
+            **{f"{x}_from": origin for x, origin in origins.items()},
+        }
+        found.append(
+            RuleContender(
+                name=name,
+                is_discovered=isinstance(loaded, disco.DiscoveredRule),
+                rule=loaded,
+                agent=dataclasses.replace(agent, lifetime=agent.lifetime or config.budget),
+                source=source,
+            )
+        )
     return found
 
 

@@ -32,14 +32,11 @@ from evaluation.training import (
     Run,
     job_groups,
     train_runs,
-    training_settings,
     unfinished_folder,
     with_compute,
 )
 from training.memory_budget import require_memory_for_runs
 from training.schedule import require_consistent, schedules
-
-Announce = Callable[[str], None]
 
 
 class Execution(NamedTuple):
@@ -55,7 +52,7 @@ class Execution(NamedTuple):
     executor: Executor | None = None
     runs_per_job: int | None = None
     open_progress: OpenProgress = lambda title, total: contextlib.nullcontext()
-    announce: Announce = lambda sentence: None
+    announce: Callable[[str], None] = lambda sentence: None
 
 
 _SECONDS_TO_STOP = 60.0  # For a job to write a checkpoint when it is stopped.
@@ -125,13 +122,13 @@ def evaluate(
     """
     started = time.perf_counter()
     check(tasks, contenders, config)
-    provenance = {**(provenance or {}), **circumstances()}
+    provenance = {**(provenance or {}), **_circumstances()}
     contenders = [with_compute(contender, tasks) for contender in contenders]
     table = references.shipped() if table is None else table
     found, reasons = references.of_tasks(tasks, config.num_steps, table)
     folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
-    contender_curves = _make_checked_runs(tasks, contenders, config, folder, provenance, execution)
+    contender_curves = _make_checked(tasks, contenders, config, folder, provenance, execution)
     evaluation = Evaluation(
         config=config,
         tasks=tuple(task.name for task in tasks),
@@ -165,11 +162,11 @@ def make_runs(
       Each contender's learning curves, by name.
     """
     check(tasks, contenders, config)
-    provenance = {**provenance, **circumstances()}
-    return _make_checked_runs(tasks, contenders, config, folder, provenance, execution)
+    provenance = {**provenance, **_circumstances()}
+    return _make_checked(tasks, contenders, config, folder, provenance, execution)
 
 
-def _make_checked_runs(
+def _make_checked(
     tasks: Sequence[environments.Environment],
     contenders: Sequence[Contender],
     config: EvaluationConfig,
@@ -177,7 +174,6 @@ def _make_checked_runs(
     provenance: Mapping[str, Any],
     execution: Execution,
 ) -> dict[str, LearningCurves]:
-    """Do as `make_runs` does, after `check`."""
     runs = {contender.name: runs_of(contender, tasks, config) for contender in contenders}
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
     missing = [run for run in every if storage.load(run.folder(folder)) is None]
@@ -217,7 +213,7 @@ def check(
         be in one folder.
     """
     _require_own_folders(task.name for task in tasks)
-    settings, checked = training_settings(config), set()
+    settings, checked = config.training, set()
     for contender, task in itertools.product(contenders, tasks):
         task = contender.observed(task)
         contender.check(task, config.num_steps)
@@ -344,8 +340,7 @@ def _describe(
     }
 
 
-def circumstances() -> dict[str, Any]:
-    """Return the machine, the versions and the time, to record with results."""
+def _circumstances() -> dict[str, Any]:
     return {
         "jax_version": jax.__version__,
         "python_version": platform.python_version(),

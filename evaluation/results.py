@@ -72,7 +72,7 @@ class RunResult:
     ) -> "RunResult":
         """Return the result of a finished run, by an evaluation's intervals and window."""
         per_update = config.agent.steps_per_update
-        ends, window_start = intervals(config)
+        ends, window_start = config.intervals
         curve, window = np.zeros((2, len(ends))), np.zeros(2)
         result_sums: dict[str, np.ndarray] = {}
         for sums in trained.episodes:
@@ -136,7 +136,7 @@ class LearningCurves:
 
         names = sorted({name for seeds in runs for run in seeds for name in run.results})
         return cls(
-            updates=intervals(config)[0],
+            updates=config.intervals[0],
             curve=episodes("curve"),
             window=episodes("window"),
             results={
@@ -154,11 +154,3 @@ def divide(sums: np.ndarray | np.floating, counts: np.ndarray | np.floating) -> 
     """Return sums divided by counts; NaN where the count is 0."""
     has_any = counts > 0
     return np.where(has_any, sums / np.where(has_any, counts, 1.0), np.nan)
-
-
-def intervals(config: EvaluationConfig) -> tuple[Int[np.ndarray, "points"], int]:
-    """Return the updates at which a curve's intervals end, and the update before the window."""
-    num_updates = config.num_updates
-    ends = np.unique(np.round(np.linspace(0, num_updates, config.num_points + 1)).astype(int))[1:]
-    window = max(1, round(num_updates * config.score_window))
-    return ends, num_updates - window

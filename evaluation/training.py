@@ -25,11 +25,11 @@ from evaluation.contenders import (
     STEPS_PER_UNROLL,
     Contender,
 )
-from evaluation.results import RunResult, intervals
+from evaluation.results import RunResult
 from training import device, host, records, self_contained
 from training.passes import split_agent
 from training.records import Records
-from training.schedule import Report, TrainingSettings
+from training.schedule import Report
 
 _EXAMINED_STEPS, _EXAMINED_ENVIRONMENTS = 200, 8
 # A step number that no run reaches; it makes the seed of the examination's simulators unique.
@@ -152,7 +152,7 @@ def train_runs(
     """
     compilation.limit_programs()
     contender, task = group[0].contender, group[0].task
-    settings = training_settings(config)
+    settings = config.training
     runs = [
         records.Run(run.task, config.all_seeds[run.seed_index], folder)
         for run, folder in zip(group, folders, strict=True)
@@ -174,20 +174,6 @@ def train_runs(
         strip = _strip(run, config, agent, one.learner)
         found.append(RunResult.of(one, config, _devices(), strip))
     return found
-
-
-def training_settings(config: EvaluationConfig) -> TrainingSettings:
-    """Return the length of an evaluation's runs, and the ends of their intervals."""
-    ends, window_start = intervals(config)
-    per_update = config.agent.steps_per_update
-    return TrainingSettings(
-        num_steps=config.num_steps,
-        boundaries=tuple(sorted(int(x) * per_update for x in {*ends, window_start})),
-        interval=config.updates_per_call * per_update,
-        scored_from=window_start * per_update,
-        checkpoint_seconds=config.checkpoint_seconds,
-        runs_at_once=config.runs_at_once,
-    )
 
 
 @contextlib.contextmanager

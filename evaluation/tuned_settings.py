@@ -24,8 +24,7 @@ from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from environments import Environment
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import fingerprints, rule_contenders
-from evaluation.rules import copies_in
+from evaluation.contenders import RuleContender, fingerprints
 
 SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
 TUNED_FILE = "tuned.json"  # In a workdir, the tuned settings of its contenders.
@@ -144,7 +143,7 @@ def find_tuned(
     workdir: str | os.PathLike,
     config: EvaluationConfig,
     tasks: Sequence[Environment],
-    evaluated: Sequence[str],
+    rules: Sequence[RuleContender] = (),
 ) -> TunedSettings | None:
     """Return the tuned settings of an evaluation's contenders, or None if no contender has any.
 
@@ -157,7 +156,7 @@ def find_tuned(
       workdir: of the evaluation.
       config: of the evaluation.
       tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
-      evaluated: names of rules. There is a warning for each that was not tuned.
+      rules: that are evaluated. There is a warning for each that was not tuned.
 
     Raises:
       OSError: if neither can be read.
@@ -166,7 +165,7 @@ def find_tuned(
     """
     if not file:
         return None
-    rules = fingerprints(rule_contenders(evaluated, config, copies_in(workdir)))
+    evaluated = fingerprints(rules)
     path, copy = pathlib.Path(os.path.expanduser(file)), pathlib.Path(workdir) / TUNED_FILE
     has_copy = os.path.lexists(copy)
     if has_copy and (file == SHIPPED or not path.exists()):
@@ -176,15 +175,15 @@ def find_tuned(
     found = read(path)
     names = set(config.tuned_baselines.values())
     if file == SHIPPED and not has_copy:
-        names |= _fitting_rules(found, config, rules, bool(names))
-    elif reason := misfit(found, config, rules):
+        names |= _fitting_rules(found, config, evaluated, bool(names))
+    elif reason := misfit(found, config, evaluated):
         raise ValueError(f"{path} is {reason}.")
     else:
-        names |= set(rules)
+        names |= set(evaluated)
         if file != SHIPPED:
-            for name in sorted(set(rules) - set(found.contenders)):
+            for name in sorted(set(evaluated) - set(found.contenders)):
                 _log.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
-    if missing := sorted(names - set(found.contenders) - set(rules)):
+    if missing := sorted(names - set(found.contenders) - set(evaluated)):
         raise ValueError(
             f"{path} has no settings for {missing}; it has some for {sorted(found.contenders)}."
         )
@@ -234,18 +233,13 @@ def misfit(
 
     `rules` has fingerprints of the evaluated rules, by name.
     """
-    found = {
-        "budget": tuned.budget,
-        **{f"agent.{name}": value for name, value in _completed(tuned.agent).items()},
-        "rule_discount": tuned.discount,
-    }
-    wanted = common_settings(config)
-    expected = {
-        "budget": config.num_steps,
-        **{f"agent.{name}": value for name, value in wanted["agent"].items()},
-        "rule_discount": wanted["discount"],
-    }
-    for name, value in expected.items():
+
+    def flat(budget: int, agent: Mapping[str, Any], discount: float | None) -> dict[str, Any]:
+        of_agent = {f"agent.{name}": value for name, value in agent.items()}
+        return {"budget": budget, **of_agent, "rule_discount": discount}
+
+    found = flat(tuned.budget, _completed(tuned.agent), tuned.discount)
+    for name, value in flat(config.num_steps, **common_settings(config)).items():
         if found.get(name) != value:
             return (
                 f"for config.{name} {found.get(name)!r:.300}; expected {value!r:.300}, that of the"

@@ -28,7 +28,7 @@ def main() -> None:
     from evaluation.contenders import rule_contenders
     from evaluation.evaluate import check, resolve
     from evaluation.studies.analysis import AnalysisConfig, analyse
-    from launch.support import evaluations, workdirs
+    from launch.support import evaluations
 
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
@@ -36,9 +36,8 @@ def main() -> None:
     (contender,) = rule_contenders([values.rule], config)
     tasks = resolve(suites_of(values.suite))
     check(tasks, [contender], config)
-    rules = {contender.name: contender.parameters_sha256}
-    identity = evaluations.Identity.of("analyse", tasks, config, rules=rules)
-    with workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder:
+    identity = evaluations.Identity.of("analyse", tasks, config, [contender])
+    with evaluations.opened_workdir(values.workdir, identity) as folder:
         execution = evaluations.shown()
         files = analyse(
             contender, tasks, config, settings, folder, evaluations.provenance(), execution

@@ -20,13 +20,10 @@ made, the exit status is 3, and no report is written; `failure.txt` in a run's f
 traceback. SIGTERM and Ctrl-C write a checkpoint and end the command with status 143 or 130.
 """
 
-import dataclasses
-import pathlib
-
 from absl import flags
 
 from launch.support import commands, tracking
-from launch.support.command_flags import config_overrides, define_dry_run, listed_paths
+from launch.support.command_flags import define_dry_run
 from launch.support.evaluation_flags import define_flags, define_tuned
 
 
@@ -36,21 +33,10 @@ def main() -> None:
     from launch.support.display import print_evaluation
 
     values = flags.FLAGS
-    rules, agents, changes = listed_paths(values.rule), values.agent, config_overrides()
-    suites, config, runs_per_job = evaluations.read_flags(values)
-    workdir, tuned = values.workdir, values.tuned
     if values.dry_run:
-        evaluations.show_dry_run(
-            rules, suites, config, workdir, agents, tuned, changes, runs_per_job
-        )
-        return
-    shown = tracking.of_flags(values)
-    with evaluations.opened(values, runs_per_job) as how:
-        how = tracking.tracked(how, pathlib.Path(workdir), shown, dataclasses.asdict(config))
-        written = evaluations.run(
-            rules, suites, config, workdir, how, agents, tuned, values.references, changes
-        )
-    print_evaluation(written)
+        evaluations.show_dry_run(evaluations.of_flags(values), evaluations.runs_per_job(values))
+    else:
+        print_evaluation(evaluations.run_tracked(values))
 
 
 def _define_flags() -> None:

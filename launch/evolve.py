@@ -35,7 +35,7 @@ def main() -> None:
     from evaluation.evaluate import resolve
     from evaluation.rules import copies_in
     from evaluation.studies import evolution
-    from launch.support import evaluations, workdirs
+    from launch.support import evaluations
 
     commands.use_all_cores()
     values = flags.FLAGS
@@ -51,22 +51,16 @@ def main() -> None:
         seed=values.search_seed,
     )
     evolution.check(contender, tasks, config, settings)
-    identity = evaluations.Identity.of(
-        "evolve",
-        tasks,
-        config,
-        rules={contender.name: contender.parameters_sha256},
-        search=settings,
-    )
+    identity = evaluations.Identity.of("evolve", tasks, config, [contender], search=settings)
     of_start = contender.source["header"].get("provenance", {})
     kept = {name: x for name, x in of_start.items() if name not in _OF_ANOTHER_RULE}
-    changeable = (*evaluations.CHANGEABLE, "search.generations")
     with (
         stopping.ending_in_time(),
         stopping.noting(),
-        workdirs.opened(values.workdir, identity, changeable) as folder,
+        evaluations.opened_workdir(
+            values.workdir, identity, [contender], ["search.generations"]
+        ) as folder,
     ):
-        evaluations.keep_rules(folder, [contender], config)
         evolution.evolve(
             contender,
             tasks,

@@ -21,21 +21,19 @@ from launch.support.evaluation_flags import define_flags, define_tuned
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from evaluation.evaluate import resolve
     from evaluation.scoring import references
     from evaluation.studies.reference_scores import reference_scores
     from evaluation.tuned_settings import find_tuned, settings_by_contender
-    from launch.support import evaluations, workdirs
+    from launch.support import evaluations
     from launch.support.display import print_rows
 
     values = flags.FLAGS
-    suites, config, runs_per_job = evaluations.read_flags(values)
-    tasks = resolve(suites)
-    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, []))
-    identity = evaluations.Identity.of("references", tasks, config, rules={}, tuned=tuned)
+    tasks, config = evaluations.read_flags(values)
+    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks))
+    identity = evaluations.Identity.of("references", tasks, config, tuned=tuned)
     with (
-        evaluations.opened(values, runs_per_job) as how,
-        workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder,
+        evaluations.opened(values) as how,
+        evaluations.opened_workdir(values.workdir, identity) as folder,
     ):
         found, reasons = reference_scores(
             tasks, config, tuned, values.train, folder, evaluations.provenance(), how

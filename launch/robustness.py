@@ -18,26 +18,22 @@ from launch.support.evaluation_flags import define_flags, define_tuned
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from evaluation.contenders import fingerprints, make_contenders
-    from evaluation.evaluate import resolve
+    from evaluation.contenders import make_contenders, rule_contenders
     from evaluation.rules import copies_in
     from evaluation.studies.robustness import robustness
     from evaluation.tuned_settings import find_tuned, settings_by_contender
-    from launch.support import evaluations, workdirs
+    from launch.support import evaluations
 
     values = flags.FLAGS
-    suites, config, runs_per_job = evaluations.read_flags(values)
-    tasks, rules, copies = resolve(suites), [values.rule], copies_in(values.workdir)
-    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, rules))
-    contenders = make_contenders(rules, config, copies=copies, tuned=tuned)
-    identity = evaluations.Identity.of(
-        "robustness", tasks, config, rules=fingerprints(contenders), tuned=tuned
-    )
+    tasks, config = evaluations.read_flags(values)
+    own = rule_contenders([values.rule], config, copies_in(values.workdir))
+    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, own))
+    contenders = make_contenders(own, config, tuned=tuned)
+    identity = evaluations.Identity.of("robustness", tasks, config, own, tuned)
     with (
-        evaluations.opened(values, runs_per_job) as how,
-        workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder,
+        evaluations.opened(values) as how,
+        evaluations.opened_workdir(values.workdir, identity, own) as folder,
     ):
-        evaluations.keep_rules(folder, contenders, config)
         files = robustness(contenders, tasks, config, folder, evaluations.provenance(), how)
     print("Written: " + ", ".join(map(printable, files)))
 

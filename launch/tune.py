@@ -25,34 +25,31 @@ def main() -> None:
     """Run the command."""
     from agents.search_space import RULE_RANGES
     from disco_common.terminal import printable
-    from evaluation.contenders import fingerprints, rule_contenders
-    from evaluation.evaluate import resolve
+    from evaluation.contenders import rule_contenders
     from evaluation.rules import copies_in
     from evaluation.studies import tuning
     from evaluation.tuned_settings import TUNED_FILE
-    from launch.support import evaluations, workdirs
+    from launch.support import evaluations
     from launch.support.display import print_rows
 
     values = flags.FLAGS
-    suites, config, runs_per_job = evaluations.read_flags(values)
+    tasks, config = evaluations.read_flags(values)
     rules = listed_paths(values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
     evaluated = rule_contenders(rules, config, copies_in(values.workdir))
-    tasks = resolve(suites)
     identity = evaluations.Identity.of(
         "tune",
         tasks,
         config,
-        rules=fingerprints(evaluated),
+        evaluated,
         ranges={x: _described(ranges) for x, ranges in tuning.all_ranges().items()},
         rule_ranges=_described(RULE_RANGES),
     )
     with (
-        evaluations.opened(values, runs_per_job) as how,
-        workdirs.opened(values.workdir, identity, evaluations.CHANGEABLE) as folder,
+        evaluations.opened(values) as how,
+        evaluations.opened_workdir(values.workdir, identity, evaluated) as folder,
     ):
-        evaluations.keep_rules(folder, evaluated, config)
         found = tuning.tune(
             evaluated, tasks, config, values.trials, folder, evaluations.provenance(), how
         )

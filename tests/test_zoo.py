@@ -7,7 +7,7 @@ import disco
 import environments
 from disco.rule_sources import ZOO
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import make_contenders, rule_contenders
 from tests.evaluation import common
 
 
@@ -29,7 +29,11 @@ def test_card_says_how_it_was_found(name):
 def test_fresh_agents_learn_by_it(name, tmp_path):
     """Catch, which it was not discovered on: 1 is a caught ball, -1 a missed one."""
     config = EvaluationConfig(seeds=3, budget=300 * EvaluationConfig().agent.steps_per_update)
-    (contender,) = (c for c in make_contenders([name], config) if c.kind == "discovered")
+    (contender,) = (
+        c
+        for c in make_contenders(rule_contenders([name], config), config)
+        if c.kind == "discovered"
+    )
     history = common.train([environments.make("catch/5x5")], contender, config, tmp_path)
     assert np.all(history.is_finite)
     assert np.mean(history.window.mean_return) > 0.6

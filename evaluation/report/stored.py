@@ -30,7 +30,7 @@ from evaluation.contenders import (
     Contender,
     RuleContender,
 )
-from evaluation.results import Episodes, LearningCurves, RunResult, intervals
+from evaluation.results import Episodes, LearningCurves, RunResult
 from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
@@ -175,7 +175,7 @@ def merge(evaluations: Sequence[StoredEvaluation]) -> list[MergedEvaluation]:
     groups: dict[Any, list[StoredEvaluation]] = {}
     for evaluation in evaluations:
         config = evaluation.config
-        points = intervals(config)[0] * config.agent.steps_per_update
+        points = config.intervals[0] * config.agent.steps_per_update
         protocol = (config.score_definition, tuple(points))
         groups.setdefault((frozenset(evaluation.tasks), protocol), []).append(evaluation)
     return [_merge_group(group) for group in groups.values()]
@@ -194,7 +194,7 @@ def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
             for task, (i, seed) in itertools.product(one.tasks, enumerate(one.config.all_seeds)):
                 path = storage.run_path(one.folder, contender.name, task, i)
                 problems += _add_run((named.name, task, seed), path, one, runs)
-    points = len(intervals(config)[0])
+    points = len(config.intervals[0])
     missing = RunResult(
         curve=Episodes(np.zeros(points), np.zeros(points)),
         window=Episodes(np.zeros(()), np.zeros(())),
@@ -238,7 +238,7 @@ def _add_run(
         return
     if result is None:
         return
-    if len(result.curve.count) != len(intervals(evaluation.config)[0]):
+    if len(result.curve.count) != len(evaluation.config.intervals[0]):
         yield f"{path} has a curve of another length: left out."
         return
     first, other = runs.setdefault(key, (path, result))

@@ -43,7 +43,6 @@ from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.references import by_references
 from evaluation.studies import plots
-from evaluation.training import training_settings
 from training import device_program
 
 RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution"
@@ -220,7 +219,7 @@ def _fitness(
     report: Callable[[int], None],
 ) -> list[float]:
     """Return the fitness of each candidate of a generation."""
-    settings, seed = training_settings(config), config.seed + number
+    settings, seed = config.training, config.seed + number
     by_name, scores = {task.name: task for task in tasks}, []
     steps = number * len(candidates) * len(tasks) * config.num_steps  # Of the search so far.
     for group in environments.group(tasks):

@@ -116,7 +116,7 @@ def trials(rules: Sequence[RuleContender], config: EvaluationConfig, number: int
         for index in range(number):
             settings = _draw(own.name, RULE_RANGES, config.seed, index)
             contender = dataclasses.replace(
-                own.with_settings(settings), name=f"{own.name}, trial {index}"
+                own.tuned(settings, config.budget), name=f"{own.name}, trial {index}"
             )
             found.append(Trial(own.name, settings, RULE_RANGES, contender))
     return found

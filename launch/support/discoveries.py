@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import psutil
 from absl import logging
 from rich.filesize import decimal
 
@@ -25,7 +24,7 @@ from evaluation.report.discoveries import METRICS, read_metrics, read_probes
 from evaluation.report.discovery_section import discovery_curves
 from evaluation.rules import fingerprint
 from launch.support import processes, workdirs
-from launch.support.display import ProgressBar
+from launch.support.display import ProgressBar, print_needs
 from launch.support.rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.settings import (
     CHANGEABLE,
@@ -135,18 +134,17 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
         f" {takes} on {jax.device_count()} x {jax.devices()[0].device_kind}"
         f" ({each:.2g} s per meta-step), and the compilation and the probes."
     )
-    saved, taken = num_bytes(discovery.abstract_state), psutil.Process().memory_info().rss
+    state = num_bytes(discovery.abstract_state)
     of_hosts = sum(
         len(group.indices) * replay_bytes(group.agent, group.dynamics)
         for group in discovery.groups
         if group.is_host
     )
-    print(
-        f"Memory: rule, agents and the replays of JAX environments of {decimal(saved)}, other full"
-        f" replays of {decimal(of_hosts)}; updates need more. This process has"
-        f" {decimal(taken)} on the host.\n"
-        f"Disk: {decimal(saved)} at most for a checkpoint, of which the newest"
-        f" {settings.checkpoints_kept} are kept. Nothing was written."
+    print_needs(
+        f"rule, agents and the replays of JAX environments of {decimal(state)}, other full replays"
+        f" of {decimal(of_hosts)}",
+        f"{decimal(state)} at most for a checkpoint, of which the newest"
+        f" {settings.checkpoints_kept} are kept",
     )
 
 

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Mapping, Sequence
 
+import psutil
+from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -89,6 +91,15 @@ def print_evaluation(written: WrittenEvaluation) -> None:
     for remark in written.remarks:
         print(printable(remark))
     print("Written: " + ", ".join(map(printable, written.files)))
+
+
+def print_needs(memory: str, disk: str) -> None:
+    """Print how much memory and disk something would need; of `--dry_run`."""
+    print(
+        f"Memory: {memory}; updates need more. This process has"
+        f" {decimal(psutil.Process().memory_info().rss)} on the host.\n"
+        f"Disk: {disk}. Nothing was written."
+    )
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:

@@ -22,7 +22,6 @@ from launch.support.command_flags import (
 
 flags.disclaim_key_flags()
 
-ALGORITHMS = "agents"  # In the config, settings of algorithms by name.
 RUNS_PER_RAY_JOB = 16
 _WITH_ARGUMENTS = "gymnasium/"  # Names of environments with arguments.
 
@@ -58,6 +57,7 @@ def _with_algorithms(config: ConfigDict, overridden: Sequence[str]) -> None:
     """
     from agents import registry as algorithms
     from disco_common.configuration import to_config
+    from evaluation.contenders import ALGORITHMS
 
     names = {x.split(".")[1] for x in overridden if x.startswith(f"{ALGORITHMS}.")}
     if names:

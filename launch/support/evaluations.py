@@ -1,4 +1,4 @@
-"""Evaluations in a workdir: what identifies them, what they keep, and how they are made."""
+"""Evaluations and studies in a workdir: what flags say of them, and what identifies them."""
 
 import contextlib
 import dataclasses
@@ -10,28 +10,29 @@ import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import jax
-import psutil
 from ml_collections import ConfigDict
 from rich.filesize import decimal
 from rich.table import Table
 
+from agents.search_space import Settings
 from disco_common.configuration import from_config
 from disco_common.terminal import console
 from environments import Environment, registry
 from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
-    TUNED_SETTINGS,
+    ALGORITHMS,
     AlgorithmContender,
     Contender,
     RuleContender,
     fingerprints,
     make_contenders,
+    rule_contenders,
 )
 from evaluation.evaluate import Execution, check, evaluate, resolve, runs_of
 from evaluation.executors import Executor
@@ -40,10 +41,10 @@ from evaluation.rules import copies_in, copy_of_rule, find_plugin
 from evaluation.scoring import references
 from evaluation.training import Run, job_groups, train_runs
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
-from launch.support import commands, workdirs
-from launch.support.display import ProgressBar
+from launch.support import commands, tracking, workdirs
+from launch.support.command_flags import config_overrides, listed_paths
+from launch.support.display import ProgressBar, print_needs
 from launch.support.evaluation_flags import (
-    ALGORITHMS,
     RUNS_PER_RAY_JOB,
     first_suite,
     listed,
@@ -56,7 +57,7 @@ from training.memory_budget import bytes_of_run
 from training.passes import runs_per_pass
 
 _SECONDS = 10.0  # That a job is measured by `--dry_run`, after its first report.
-CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
+_CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +94,20 @@ class Identity:
         command: str,
         tasks: Sequence[Environment],
         config: EvaluationConfig,
-        tuned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+        contenders: Sequence[Contender] = (),
+        tuned: Mapping[str, Settings] = MappingProxyType({}),
         **others: Any,
     ) -> "Identity":
-        """Return the identity of a command's tasks and config, with further fields."""
+        """Return the identity of a command's tasks, config and contenders, with further fields."""
         return cls(
             tasks=tuple(task.name for task in tasks),
+            rules=fingerprints(contenders),
             config=config,
+            agents={
+                x.name: dict(x.settings)
+                for x in contenders
+                if isinstance(x, AlgorithmContender) and not x.is_random
+            },
             command=command,
             task_files={task.name: task.sha256 for task in tasks if task.sha256},
             tuned={name: dict(settings) for name, settings in tuned.items()},
@@ -107,93 +115,141 @@ class Identity:
         )
 
 
-def run(
-    rules: Sequence[str],
-    suites: Sequence[str],
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """An evaluation of contenders on tasks in a workdir, as `prepare` makes it.
+
+    Attributes:
+      config: its settings.
+      tasks, contenders: all, with different names.
+      workdir: of its results.
+      tuned: settings of some contenders, if any has some.
+      scales: reference scores by task; None for the shipped ones.
+    """
+
+    config: EvaluationConfig
+    tasks: tuple[Environment, ...]
+    contenders: tuple[Contender, ...]
+    workdir: str
+    tuned: tuned_settings.TunedSettings | None
+    scales: Mapping[str, references.Reference] | None
+
+    @property
+    def identity(self) -> Identity:
+        tuned = settings_by_contender(self.tuned)
+        return Identity.of("evaluate", self.tasks, self.config, self.contenders, tuned)
+
+
+def of_flags(values: Any) -> Experiment:
+    """Return the evaluation that the flags of `launch.evaluate` describe; errors as of `prepare`.
+
+    It must be called before JAX computes anything (`read_flags`).
+    """
+    tasks, config = read_flags(values)
+    return prepare(
+        tasks,
+        config,
+        values.workdir,
+        listed_paths(values.rule),
+        agents=values.agent,
+        tuned=values.tuned,
+        table=values.references,
+        changes=config_overrides(),
+    )
+
+
+def prepare(
+    tasks: tuple[Environment, ...],
     config: EvaluationConfig,
     workdir: str,
-    how: Execution | None = None,
+    rules: Sequence[str] = (),
+    *,
     agents: Sequence[str] = (),
     tuned: str = SHIPPED,
     table: str = "",
-    changes: Mapping[str, Any] | None = None,
-) -> WrittenEvaluation:
-    """Run or continue an evaluation of rules and agents, by name or file, on suites, by name.
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> Experiment:
+    """Return the evaluation of rules, by name or file, and of agents, by name.
 
-    `how` the runs are made is by default in this process, with a progress bar; `tuned` is as of
-    `find_tuned`; `table` is a file of reference scores, of `launch.references`, or empty for the
-    shipped ones. `changes` are the config's fields that flags give, with their values: a contender
-    must read each, and those of algorithms (`of_algorithms`) are in no `config`.
+    `tuned` is as of `find_tuned`, `changes` as of `make_contenders`; `table` is a file of reference
+    scores, of `launch.references`, or empty for the shipped ones.
 
     Raises:
-      JobsFailedError: if some runs failed at each attempt.
-      WorkdirHeldError: if another command has the workdir open.
-      ValueError, OSError, ImportError: if a name, a file, a setting or the workdir does not fit.
+      ValueError, OSError, ImportError: if a name, a file or a setting does not fit.
     """
-    tasks, contenders, chosen = _prepared(
-        rules, suites, config, workdir, agents, tuned, changes or {}
-    )
+    own = rule_contenders(rules, config, copies_in(workdir))
+    chosen = find_tuned(tuned, workdir, config, tasks, own)
+    contenders = make_contenders(own, config, agents, settings_by_contender(chosen), changes)
     scales = None
     if table:
         path = pathlib.Path(os.path.expanduser(table))
         scales = references.read(path)
         references.require_fit(tasks, config.num_steps, scales, path)
-    identity = _identity(tasks, contenders, config, chosen)
-    with workdirs.opened(workdir, identity, CHANGEABLE) as folder:
-        keep_rules(folder, contenders, config)
-        if chosen is not None and not (folder / TUNED_FILE).exists():
-            tuned_settings.write(folder / TUNED_FILE, chosen)
-        return evaluate(
-            tasks,
-            contenders,
-            config,
-            folder,
-            provenance(),
-            how or shown(),
-            scales,
-        )
+    return Experiment(config, tasks, contenders, workdir, chosen, scales)
 
 
-def show_dry_run(
-    rules: Sequence[str],
-    suites: Sequence[str],
-    config: EvaluationConfig,
-    workdir: str,
-    agents: Sequence[str],
-    tuned: str,
-    changes: Mapping[str, Any],
-    runs_per_job: int | None,
-) -> None:
-    """Say what `run` would do; arguments and errors are as of `run`."""
-    tasks, contenders, chosen = _prepared(rules, suites, config, workdir, agents, tuned, changes)
-    check(tasks, contenders, config)
-    workdirs.require_same_settings(
-        workdir, _identity(tasks, contenders, config, chosen), CHANGEABLE
-    )
-    show_speed(tasks, contenders, config, workdir, runs_per_job)
+def run(experiment: Experiment, how: Execution | None = None) -> WrittenEvaluation:
+    """Run or continue an evaluation, by default in this process, with a progress bar.
 
-
-class _Enough(Exception):
-    """Ends a job that was begun to be measured."""
-
-
-def show_speed(
-    tasks: Sequence[Environment],
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-    workdir: str,
-    runs_per_job: int | None,
-) -> None:
-    """Print a table of the contenders: their runs, and their speed in the first seconds.
-
-    Speed is measured on this machine, by the first job of each, in a folder that is deleted. How
-    large learning states and replays are is known of the same jobs.
+    Raises:
+      JobsFailedError: if some runs failed at each attempt.
+      WorkdirHeldError: if another command has the workdir open.
+      ValueError, OSError: as `opened_workdir` and `evaluation.evaluate.evaluate` do.
     """
+    one = experiment
+    with opened_workdir(one.workdir, one.identity, one.contenders) as folder:
+        if one.tuned is not None and not (folder / TUNED_FILE).exists():
+            tuned_settings.write(folder / TUNED_FILE, one.tuned)
+        what = one.tasks, one.contenders, one.config, folder
+        return evaluate(*what, provenance(), how or shown(), one.scales)
+
+
+def run_tracked(values: Any) -> WrittenEvaluation:
+    """Run or continue the evaluation that the flags of `launch.evaluate` describe (`run`)."""
+    where = tracking.of_flags(values)
+    with opened(values) as how:
+        one = of_flags(values)
+        settings = dataclasses.asdict(one.config)
+        return run(one, tracking.tracked(how, pathlib.Path(one.workdir), where, settings))
+
+
+@contextlib.contextmanager
+def opened_workdir(
+    workdir: str,
+    identity: Identity,
+    contenders: Sequence[Contender] = (),
+    changeable: Sequence[str] = (),
+) -> Iterator[pathlib.Path]:
+    """Open and lock the workdir of an evaluation or study, and keep the contenders' rule files.
+
+    `changeable` are fields of the identity that may differ when it is continued, besides those that
+    never matter.
+
+    Raises:
+      WorkdirHeldError: if another command has the workdir open.
+      ValueError: if it is of another evaluation, or a rule's file has changed since it was read.
+      OSError: if a copy cannot be written.
+    """
+    with workdirs.opened(workdir, identity, (*_CHANGEABLE, *changeable)) as folder:
+        keep_rules(folder, contenders, identity.config)
+        yield folder
+
+
+def show_dry_run(experiment: Experiment, runs_per_job: int | None) -> None:
+    """Say what `run` would do; refuse what it would refuse.
+
+    It prints a table of the contenders: their runs, and their speed in the first seconds. Speed is
+    measured on this machine, by the first job of each, in a folder that is deleted. How large
+    learning states and replays are is known of the same jobs.
+    """
+    config, tasks = experiment.config, experiment.tasks
+    check(tasks, experiment.contenders, config)
+    workdirs.require_same_settings(experiment.workdir, experiment.identity, _CHANGEABLE)
     table, total = Table("contender", "runs", "finished", "steps", "steps/s"), 0.0
     held, checkpoints, agents = 0, 0, 0  # Bytes.
-    for contender in contenders:
+    for contender in experiment.contenders:
         runs = list(itertools.chain(*runs_of(contender, tasks, config)))
-        missing = [x for x in runs if not _is_finished(pathlib.Path(workdir), x)]
+        missing = [x for x in runs if not _is_finished(pathlib.Path(experiment.workdir), x)]
         steps, rate = len(missing) * config.num_steps, ""
         if missing:
             group = next(iter(job_groups(missing, runs_per_job)))
@@ -209,16 +265,21 @@ def show_speed(
         finished = str(len(runs) - len(missing))
         table.add_row(contender.name, str(len(runs)), finished, f"{steps:,}", rate)
     console(log_width=100).print(table)
-    taken = decimal(psutil.Process().memory_info().rss)
     print(
         f"About {datetime.timedelta(seconds=round(total))} on {jax.local_device_count()} x"
         f" {jax.devices()[0].device_kind}, one job after the other, and the compilation;"
-        " longer for agents that begin to learn later.\n"
-        f"Memory: learning states and full replays of {decimal(held)} at once, in the largest of"
-        f" these jobs; updates need more. This process has {taken} on the host.\n"
-        f"Disk: final agents of {decimal(agents)}, and checkpoints of up to {decimal(checkpoints)}"
-        " of a job that is under way; episodes and pictures are small. Nothing was written."
+        " longer for agents that begin to learn later."
     )
+    print_needs(
+        f"learning states and full replays of {decimal(held)} at once, in the largest of these"
+        " jobs",
+        f"final agents of {decimal(agents)}, and checkpoints of up to {decimal(checkpoints)} of a"
+        " job that is under way; episodes and pictures are small",
+    )
+
+
+class _Enough(Exception):
+    """Ends a job that was begun to be measured."""
 
 
 def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
@@ -250,99 +311,6 @@ def _steps_per_second(group: Sequence[Run], config: EvaluationConfig) -> float:
     return len(group) * (last - first) / (after - before)
 
 
-def _identity(
-    tasks: Sequence[Environment],
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-    chosen: tuned_settings.TunedSettings | None,
-) -> Identity:
-    return Identity.of(
-        "evaluate",
-        tasks,
-        config,
-        rules=fingerprints(contenders),
-        agents={
-            x.name: dict(x.settings)
-            for x in contenders
-            if isinstance(x, AlgorithmContender) and not x.is_random
-        },
-        tuned=settings_by_contender(chosen),
-    )
-
-
-def _prepared(
-    rules: Sequence[str],
-    suites: Sequence[str],
-    config: EvaluationConfig,
-    workdir: str,
-    agents: Sequence[str],
-    tuned: str,
-    changes: Mapping[str, Any],
-) -> tuple[tuple[Environment, ...], tuple[Contender, ...], tuned_settings.TunedSettings | None]:
-    """Return the tasks, all contenders, and the tuned settings that some have.
-
-    Arguments and errors are as of `run`.
-    """
-    copies = copies_in(workdir)
-    tasks = resolve(suites)
-    chosen = find_tuned(tuned, workdir, config, tasks, rules)
-    own = of_algorithms(changes)
-    contenders = make_contenders(rules, config, agents, copies, settings_by_contender(chosen), own)
-    require_read(changes, contenders, config)
-    return tasks, contenders, chosen
-
-
-def of_algorithms(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the values of `--config.agents.NAME.FIELD`, by the name and by the field."""
-    found: dict[str, dict[str, Any]] = {}
-    for path, value in changes.items():
-        if path.startswith(f"{ALGORITHMS}."):
-            _, name, field = path.split(".", 2)
-            found.setdefault(name, {})[field] = value
-    return found
-
-
-def require_read(
-    settings: Iterable[str], contenders: Sequence[Contender], config: EvaluationConfig
-) -> None:
-    """Refuse settings, fields of `EvaluationConfig` that flags give, that no contender reads.
-
-    Raises:
-      ValueError: naming the first one.
-    """
-    rules = [x for x in contenders if isinstance(x, RuleContender)]
-    algorithms = [x for x in contenders if isinstance(x, AlgorithmContender)]
-    shared = [*rules, *(x for x in algorithms if _has_agent_of_config(x))]
-    for name in settings:
-        # The random policy has the number of environments and the unroll; both give the budget.
-        if name in ("agent.num_environments", "agent.unroll_length"):
-            continue
-        of_rules = name.startswith("rule_") and name != "rule_discount"
-        of_rules |= name == "agent.learning_rate"
-        readers = rules if of_rules else shared
-        if name == "agent.frame_stack" or name.startswith("agent.network."):
-            readers = [*shared, *(x for x in algorithms if _has_images_network_of(x, config))]
-        if name.startswith(("agent.", "rule_")) and not readers:
-            raise ValueError(
-                f"--config.{name} is given, and no contender reads it:"
-                f" {', '.join(x.name for x in contenders)} have settings of their own; expected a"
-                f" --rule{'' if of_rules else ' or a tuned baseline, such as ppo_tuned'}."
-            )
-
-
-def _has_agent_of_config(contender: AlgorithmContender) -> bool:
-    """Return whether an algorithm has the network and the environments of the config's agent."""
-    return TUNED_SETTINGS in contender.source or not contender.loaded.algorithm.has_literature
-
-
-def _has_images_network_of(contender: AlgorithmContender, config: EvaluationConfig) -> bool:
-    """Return whether an algorithm with its literature's settings has the config's network."""
-    network = config.agent.network
-    found = (contender.loaded.config, *contender.loaded.by_task.values())
-    networks = (getattr(getattr(x, "agent", x), "network", None) for x in found)
-    return bool(network.channels) and network in networks
-
-
 def keep_rules(
     folder: pathlib.Path, contenders: Sequence[Contender], config: EvaluationConfig
 ) -> None:
@@ -360,8 +328,8 @@ def keep_rules(
             keep_rule(name, copy, contender.loaded, **changes)
 
 
-def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
-    """Return the suites, the config, and the number of runs per job that the flags give.
+def read_flags(values: Any) -> tuple[tuple[Environment, ...], EvaluationConfig]:
+    """Return the tasks and the config that the flags give.
 
     Must be called before JAX computes anything. If this process makes the runs, it gets a device
     per core; but runs in host environments, one after the other, have all cores each. The driver of
@@ -371,15 +339,11 @@ def read_flags(values: Any) -> tuple[list[str], EvaluationConfig, int | None]:
         commands.leave_accelerators()
     elif not registry.is_host(first_suite(values.suite)):
         commands.use_all_cores()
-    suites = suites_of(values.suite, values.env_kwargs)
-    runs_per_job = values.runs_per_job
-    if runs_per_job is None and values.executor == "ray":
-        runs_per_job = RUNS_PER_RAY_JOB
     own = ConfigDict({name: x for name, x in values.config.items() if name != ALGORITHMS})
     config = from_config(EvaluationConfig, own)
     if values.baselines is not None:
         config = dataclasses.replace(config, baselines=tuple(listed(values.baselines)))
-    return suites, config, runs_per_job
+    return resolve(suites_of(values.suite, values.env_kwargs)), config
 
 
 def provenance() -> dict[str, Any]:
@@ -387,13 +351,18 @@ def provenance() -> dict[str, Any]:
     return {"code_version": code_version(), "command": sys.argv}
 
 
+def runs_per_job(values: Any) -> int | None:
+    """Return the number of runs per job at most that the flags give."""
+    return values.runs_per_job or (RUNS_PER_RAY_JOB if values.executor == "ray" else None)
+
+
 @contextlib.contextmanager
-def opened(values: Any, runs_per_job: int | None) -> Iterator[Execution]:
+def opened(values: Any) -> Iterator[Execution]:
     """Open the executor that the flags name (`opened_executor`), shown on the terminal."""
     with opened_executor(values) as executor:
-        yield shown(executor, runs_per_job)
+        yield shown(executor, runs_per_job(values))
 
 
-def shown(executor: Executor | None = None, runs_per_job: int | None = None) -> Execution:
+def shown(executor: Executor | None = None, most_runs: int | None = None) -> Execution:
     """Return an execution that is shown on the terminal."""
-    return Execution(executor, runs_per_job, ProgressBar, functools.partial(print, flush=True))
+    return Execution(executor, most_runs, ProgressBar, functools.partial(print, flush=True))

@@ -37,7 +37,9 @@ ENTRIES = {
 }
 MAKE = {  # Of functions.
     registry.PLUGINS: lambda name: environments.make(f"{name}/4"),
-    rules.PLUGINS: lambda name: contenders.make_contenders([name], EvaluationConfig()),
+    rules.PLUGINS: lambda name: contenders.make_contenders(
+        contenders.rule_contenders([name], EvaluationConfig()), EvaluationConfig()
+    ),
 }
 
 

@@ -16,10 +16,11 @@ from evaluation.contenders import (
     Contender,
     RuleContender,
     make_contenders,
+    rule_contenders,
 )
 from evaluation.report.discoveries import Discovery
 from evaluation.report.stored import read_manifest, write_manifest
-from evaluation.results import Episodes, LearningCurves, RunResult, intervals
+from evaluation.results import Episodes, LearningCurves, RunResult
 from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
@@ -116,7 +117,7 @@ def load(
 
 
 def result(score, config=CONFIG, strip=b""):
-    points = len(intervals(config)[0])
+    points = len(config.intervals[0])
     curve = Episodes(np.full(points, 2.0), 2.0 * score * np.linspace(0.5, 1.0, points))
     window = Episodes(np.array(2.0), np.array(2.0 * score))
     return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu", 0, strip)
@@ -130,7 +131,7 @@ def write_runs(
 ) -> list[environments.Environment]:
     """Writes the results of all runs of an evaluation, nothing else; returns its tasks."""
     found = [*(tasks or [environments.make("catch/5x5")])]
-    for level, contender in enumerate(make_contenders([rule], config)):
+    for level, contender in enumerate(make_contenders(rule_contenders([rule], config), config)):
         for task in found:
             for index in range(config.seeds):
                 score = level + 0.1 * index
@@ -142,7 +143,7 @@ def write_evaluation(
     folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=(), strip=b"", rule="grid57"
 ):
     """Random below the baselines below the rule; `skip` has (contender, task, seed index)."""
-    contenders = make_contenders([str(rule)], config)
+    contenders = make_contenders(rule_contenders([str(rule)], config), config)
     made = [environments.make(task) for task in tasks]
     write_manifest(folder, config, tasks, contenders, {"code_version": "1"})
     found, _ = references.of_tasks(made, config.num_steps, references.shipped())

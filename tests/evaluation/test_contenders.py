@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import disco
+import environments
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders
@@ -73,7 +74,7 @@ def test_recommendation_that_is_no_learning_rate(tmp_path, found):
         f"{file}: the header's provenance.agent.learning_rate is {read!r:.100}; expected a posit"
     )
     with pytest.raises(disco.RuleFileError, match=re.escape(message)):
-        make_contenders([file], CONFIG)
+        make_contenders(rule_contenders([file], CONFIG), CONFIG)
     # Who chooses another does not need it.
     config = dataclasses.replace(CONFIG, rule_learning_rate=0.5)
     assert rule_contenders([file], config)[-1].agent.learning_rate == 0.5
@@ -118,7 +119,8 @@ def test_a_learning_rate_falls_over_the_lifetime_of_the_discovery(tmp_path):
     own = dataclasses.replace(CONFIG.agent, end_learning_rate=0.5)
     assert length(30, agent=own) == 30 * steps
     config = dataclasses.replace(CONFIG, budget=30 * steps)
-    tuned = rule_contenders([file], config, tuned={"a": {"end_learning_rate": 0.1}})[-1]
+    (own,) = rule_contenders([file], config)
+    tuned = own.tuned({"end_learning_rate": 0.1}, config.budget)
     assert tuned.agent.lifetime == 30 * steps
 
 
@@ -127,7 +129,7 @@ def test_a_rule_whose_agents_learning_rate_fell_has_such_agents(tmp_path):
     file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": 0.25}})
 
     def made(config, **tuned):
-        contender = rule_contenders([file], config, tuned={"a": tuned})[-1]
+        contender = rule_contenders([file], config)[0].tuned(tuned, config.budget)
         agent = contender.agent
         assert agent.lifetime == config.budget
         return agent.end_learning_rate, contender.source["end_learning_rate_from"]
@@ -213,7 +215,7 @@ def test_settings_of_the_discovery_that_are_out_of_range(tmp_path, name, found):
     file = write(tmp_path / "a.npz", {"agent": {name: found, "end_learning_rate": 0.5}})
     message = f"{file}: the header's provenance.agent.{name} is {found!r}; expected"
     with pytest.raises(disco.RuleFileError, match=re.escape(message)):
-        make_contenders([file], CONFIG)
+        make_contenders(rule_contenders([file], CONFIG), CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,7 @@ def test_a_number_of_units_that_is_none_is_refused(tmp_path):
     with pytest.raises(
         disco.RuleFileError, match=r"agent\.network\.model is '0'; expected at least"
     ):
-        make_contenders([file], CONFIG)
+        make_contenders(rule_contenders([file], CONFIG), CONFIG)
 
 
 @pytest.mark.parametrize("found", [None, [], ["learning_rate"], "learning_rate", 7, True])
@@ -245,7 +247,7 @@ def test_provenance_of_another_form(tmp_path, name, found):
     path = {"provenance": "provenance", "agent": "provenance.agent"}[name]
     message = f"{file}: the header's {path} is {found!r}; expected names."
     with pytest.raises(disco.RuleFileError, match=re.escape(message)):
-        make_contenders([file], CONFIG)
+        make_contenders(rule_contenders([file], CONFIG), CONFIG)
 
 
 RULES = """
@@ -301,7 +303,7 @@ def test_a_discount_for_a_rule_without_one_is_refused():
     config = dataclasses.replace(CONFIG, rule_discount=0.9)
     message = "rule_discount is 0.9, but the rule 'undiscounted' has no discount to set; expected"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        make_contenders(["undiscounted"], config)
+        make_contenders(rule_contenders(["undiscounted"], config), config)
     for name in ("learned", "short_traces"):
         rule: Any = rule_contenders([name], config)[-1].rule
         assert rule.discount == 0.9
@@ -310,7 +312,9 @@ def test_a_discount_for_a_rule_without_one_is_refused():
 @pytest.mark.usefixtures("package")
 def test_only_a_discovered_rule_of_another_package_is_called_so():
     """Another one is neither that nor a baseline, yet it is evaluated: it has differences."""
-    contenders = make_contenders(["learned", "short_traces"], common.CONFIG)
+    contenders = make_contenders(
+        rule_contenders(["learned", "short_traces"], common.CONFIG), common.CONFIG
+    )
     kinds = {x.name: x.kind for x in contenders}
     assert (kinds["learned"], kinds["short_traces"]) == (DISCOVERED, RULE)
     curves = {
@@ -345,7 +349,8 @@ def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
     config = dataclasses.replace(
         CONFIG, seeds=1, budget=128, num_points=1, resamples=10, strip_frames=0
     )
-    command.run(["short_traces"], ["catch/5x5"], config, str(tmp_path))
+    tasks = (environments.make("catch/5x5"),)
+    command.run(command.prepare(tasks, config, str(tmp_path), ["short_traces"]))
     monkeypatch.setattr(package, "LAMBDA", 0.7)
     with pytest.raises(ValueError, match="short_traces"):
-        command.run(["short_traces"], ["catch/5x5"], config, str(tmp_path))
+        command.run(command.prepare(tasks, config, str(tmp_path), ["short_traces"]))

@@ -57,7 +57,7 @@ def tasks():
 @pytest.fixture(scope="module")
 def folder(rule_file, tasks, tmp_path_factory):
     path = tmp_path_factory.mktemp("evaluation")
-    evaluate(tasks, make_contenders([rule_file], CONFIG), CONFIG, path)
+    evaluate(tasks, make_contenders(rule_contenders([rule_file], CONFIG), CONFIG), CONFIG, path)
     return path
 
 
@@ -113,7 +113,7 @@ def test_finished_runs_are_not_trained_again(folder, rule_file, tasks):
     before, files = _scores(folder, "tiny"), _files(folder)
     assert len(files) == 12
     said = []
-    contenders = make_contenders([rule_file], CONFIG)
+    contenders = make_contenders(rule_contenders([rule_file], CONFIG), CONFIG)
     evaluate(tasks, contenders, CONFIG, folder, execution=Execution(announce=said.append))
     assert said == ["12 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
@@ -128,7 +128,7 @@ def test_a_damaged_file_is_kept_and_its_run_repeats_bit_for_bit(damage, folder, 
     bad = {"cut": good[:100], "changed": good.replace("1.0", "7.0", 1), "empty": "{}"}[damage]
     file.write_text(bad)
     said = []
-    contenders = make_contenders([rule_file], CONFIG)
+    contenders = make_contenders(rule_contenders([rule_file], CONFIG), CONFIG)
     evaluate(tasks, contenders, CONFIG, folder, execution=Execution(announce=said.append))
     assert said == ["11 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
@@ -160,7 +160,7 @@ class _StopsAfter:
 @pytest.mark.slow
 def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, tasks, tmp_path):
     config = dataclasses.replace(CONFIG, checkpoint_seconds=0.0)
-    contenders = make_contenders([rule_file], config)
+    contenders = make_contenders(rule_contenders([rule_file], config), config)
     # A job has both tasks of a contender with two seeds each, and 30 updates of each run.
     for stop in (4 * 15, 4 * (30 + 15)):
         with pytest.raises(KeyboardInterrupt):
@@ -184,7 +184,9 @@ def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, t
 
 def test_other_tasks_and_batching_change_nothing(folder, rule_file, tasks, tmp_path):
     config = dataclasses.replace(CONFIG, updates_per_call=3)
-    (contender,) = [c for c in make_contenders([rule_file], config) if c.name == "tiny"]
+    (contender,) = [
+        c for c in make_contenders(rule_contenders([rule_file], config), config) if c.name == "tiny"
+    ]
     alone = common.train(
         resolve(["catch/5x5"]), contender, dataclasses.replace(config, seeds=1), tmp_path
     )
@@ -222,12 +224,14 @@ def test_names_that_do_not_fit(rule_file, tmp_path):
     with pytest.raises(ValueError, match="'no_such_suite'"):
         resolve(["no_such_suite"])
     with pytest.raises(FileNotFoundError, match=r"'nowhere\.npz' does not exist"):
-        make_contenders(["nowhere.npz"], CONFIG)
+        make_contenders(rule_contenders(["nowhere.npz"], CONFIG), CONFIG)
     with pytest.raises(ValueError, match="also be called"):
-        make_contenders([rule_file, rule_file], CONFIG)
+        make_contenders(rule_contenders([rule_file, rule_file], CONFIG), CONFIG)
     copy = tmp_path / "tiny.npz"
     copy.write_bytes(pathlib.Path(rule_file).read_bytes())
-    names = [c.name for c in make_contenders([rule_file, str(copy)], CONFIG)]
+    names = [
+        c.name for c in make_contenders(rule_contenders([rule_file, str(copy)], CONFIG), CONFIG)
+    ]
     assert len(set(names)) == 4
     assert names[-1] == f"{tmp_path.name}_tiny"
 

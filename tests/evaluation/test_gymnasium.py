@@ -16,7 +16,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common import stopping
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, Contender, make_contenders
+from evaluation.contenders import AlgorithmContender, Contender, make_contenders, rule_contenders
 from evaluation.results import RunResult
 from evaluation.training import Run, train_runs
 from tests.agents import tiny
@@ -74,7 +74,9 @@ WORLD_MODELS = {
 def contender_named(name: str) -> Contender:
     if other := WORLD_MODELS.get(name):
         return AlgorithmContender.of(name, name, other)
-    made = make_contenders([RULE], CONFIG, tuned={kind: {} for kind in BASELINES})
+    made = make_contenders(
+        rule_contenders([RULE], CONFIG), CONFIG, tuned={kind: {} for kind in BASELINES}
+    )
     (found,) = [x for x in made if name in (x.name, x.kind)]
     return found
 

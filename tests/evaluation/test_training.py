@@ -9,7 +9,7 @@ import disco
 import environments
 from agents import compilation
 from evaluation import training
-from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders
+from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders, rule_contenders
 from evaluation.training import Run, job_groups, train_runs, with_compute
 from tests.evaluation.common import CONFIG
 from tests.meta.common import small_rule
@@ -52,7 +52,7 @@ def contenders(tmp_path):
     for seed, name in enumerate(names):
         disco.save(small_rule(seed), name, {})
     config = dataclasses.replace(CONFIG, baselines=("actor_critic",), budget=2_000)
-    return config, make_contenders(list(map(str, names)), config)
+    return config, make_contenders(rule_contenders(list(map(str, names)), config), config)
 
 
 def groups_of(contenders, most=None):

@@ -64,7 +64,7 @@ def test_other_budgets_and_agents_are_refused(tmp_path, change, message):
     path = tmp_path / "tuned.json"
     tuned_settings.write(path, tuned)
     with pytest.raises(ValueError, match=f"tuned.json is {message}"):
-        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [], [])
+        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [])
 
 
 def test_a_baseline_that_was_not_tuned_is_named(tmp_path):
@@ -72,7 +72,7 @@ def test_a_baseline_that_was_not_tuned_is_named(tmp_path):
     path = tmp_path / "tuned.json"
     tuned_settings.write(path, TUNED)
     with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['mine'"):
-        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [], [])
+        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [])
 
 
 def test_settings_of_another_rule_of_the_same_name_do_not_fit():

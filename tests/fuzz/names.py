@@ -92,7 +92,10 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
         made = [x.name for x in resolve(evaluation_flags.suites_of("gymnasium/CartPole-v1", value))]
     elif flag == "--rule":
         rules = listed_paths([value])
-        made = [x.name for x in contenders.make_contenders(rules, CONFIG)]
+        made = [
+            x.name
+            for x in contenders.make_contenders(contenders.rule_contenders(rules, CONFIG), CONFIG)
+        ]
     elif flag == "--agent":
         made = registry.configured(value)
     elif flag == "--config":

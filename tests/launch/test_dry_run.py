@@ -36,7 +36,7 @@ def test_of_an_evaluation(tmp_path, capsys):
     folder.mkdir(parents=True)
     (folder / "result.json").write_text("damaged")
     before = contents(tmp_path)
-    evaluations.show_speed(tasks, contenders, CONFIG, str(tmp_path), None)
+    evaluations.show_dry_run(evaluations.prepare(tasks, CONFIG, str(tmp_path)), None)
     said = capsys.readouterr().out
     assert re.search(r"random\s*│ 2\s*│ 0\s*│ 2,048", said)
     assert re.search("About .* on 1 x cpu|About .* on 2 x cpu", said)
@@ -61,8 +61,8 @@ def test_speed_is_that_of_all_runs_of_a_pass(tmp_path, capsys, monkeypatch, devi
     monkeypatch.setattr(evaluations, "train_runs", train)
     monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(jax, "local_device_count", lambda: devices)
-    contenders, tasks = make_contenders([], config), (environments.make("catch/5x5"),)
-    evaluations.show_speed(tasks, contenders, config, str(tmp_path), None)
+    tasks = (environments.make("catch/5x5"),)
+    evaluations.show_dry_run(evaluations.prepare(tasks, config, str(tmp_path)), None)
     said = capsys.readouterr().out
     assert re.search(rf"random\s*│ 2\s*│ 0\s*│ 199,984\s*│ {rate}\s*│", said), said
     assert reported[-1] == 22_000  # It was ended when more than ten seconds had been measured.

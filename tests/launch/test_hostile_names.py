@@ -188,7 +188,7 @@ def test_all_names_are_looked_up_before_anything_is_made(monkeypatch):
         resolve(["catch/5x5", "nothing"])
     for rules, others in ((["json:loads"], ()), ([], ["os:system"]), (["/dev/zero"], ())):
         with pytest.raises((PluginError, FileNotFoundError)):
-            contenders.make_contenders(rules, CONFIG, others)
+            contenders.make_contenders(contenders.rule_contenders(rules, CONFIG), CONFIG, others)
 
 
 def test_some_hundred_hostile_values_are_refused_in_a_sentence(tmp_path, monkeypatch):

@@ -19,7 +19,8 @@ from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator, levels
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import make_contenders, rule_contenders
+from evaluation.evaluate import resolve
 from evaluation.rules import fingerprint
 from evaluation.tuned_settings import (
     SHIPPED,
@@ -165,13 +166,17 @@ CONFIG = EvaluationConfig(
 )
 
 
+def run(rules, suites, config, workdir, **others):
+    evaluations.run(evaluations.prepare(resolve(suites), config, workdir, rules, **others))
+
+
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
     """A rule file, and the workdir of its evaluation."""
     folder = tmp_path_factory.mktemp("evaluated")
     file, workdir = folder / "tiny.npz", folder / "run"
     disco.save(small_rule(), file)
-    evaluations.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+    run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     return file, workdir
 
 
@@ -181,12 +186,12 @@ def test_rule_file_of_an_evaluation_is_gone(evaluated, capsys, caplog):
     assert (workdir / "rules" / "tiny.npz").read_bytes() == content
     file.unlink()
     capsys.readouterr()
-    evaluations.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+    run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     assert f"Rule file '{file}' does not exist" in caplog.text
     assert f"The rule's copy {workdir / 'rules' / 'tiny.npz'} is used." in caplog.text
     with pytest.raises(FileNotFoundError, match=r"other\.npz' does not exist"):
-        evaluations.run([str(file.with_name("other.npz"))], ["catch/5x5"], CONFIG, str(workdir))
+        run([str(file.with_name("other.npz"))], ["catch/5x5"], CONFIG, str(workdir))
     file.write_bytes(content)
 
 
@@ -195,7 +200,7 @@ def test_rule_file_of_an_evaluation_that_is_another_one_is_refused(evaluated):
     content = file.read_bytes()
     disco.save(small_rule(seed=1), file)
     with pytest.raises(ValueError, match=r"config: rules.tiny is '\w+' there and '\w+' here"):
-        evaluations.run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
+        run([str(file)], ["catch/5x5"], CONFIG, str(workdir))
     assert (workdir / "rules" / "tiny.npz").read_bytes() == content
     file.write_bytes(content)
 
@@ -249,7 +254,9 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
     found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=["catch/5x5"])
     tuned_settings.write(tmp_path / "tuned.json", found)
-    find_tuned(str(tmp_path / "tuned.json"), tmp_path, config, tasks, [str(file)])
+    find_tuned(
+        str(tmp_path / "tuned.json"), tmp_path, config, tasks, rule_contenders([str(file)], config)
+    )
     assert "has no settings for the rule tiny, which keeps its own" in caplog.text
     assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
@@ -258,26 +265,26 @@ def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     workdir = str(tmp_path / "run")
 
-    def run(file):
-        evaluations.run([], ["catch/5x5"], config, workdir, tuned=str(file))
+    def run_with(file):
+        run([], ["catch/5x5"], config, workdir, tuned=str(file))
 
     file = tuned(0.125)
-    run(file)
+    run_with(file)
     results = json.loads((tmp_path / "run" / "results.json").read_text())["contenders"]
     assert list(results) == ["random", "actor_critic_tuned"]
     assert results["actor_critic_tuned"]["settings"]["agent"]["learning_rate"] == 0.125
     file.unlink()
     capsys.readouterr()
-    run(file)
+    run_with(file)
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"tuned.actor_critic.learning_rate is 0.125 there and 0."):
-        run(tuned(0.25))
+        run_with(tuned(0.25))
     with pytest.raises(ValueError, match=r"there are no tuned settings of 'actor_critic'"):
-        run("")
-    run(SHIPPED)  # Those of the workdir.
+        run_with("")
+    run_with(SHIPPED)  # Those of the workdir.
     assert "2 of 2 runs are finished." in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"tuned.json has no settings for \['ppo'\]"):
-        evaluations.run(
+        run(
             [],
             ["catch/5x5"],
             dataclasses.replace(config, baselines=("ppo_tuned",)),
@@ -300,7 +307,7 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
     disco.save(small_rule(), tmp_path / "tiny.npz")
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     for _ in range(2):
-        evaluations.run([str(tmp_path / "tiny.npz")], ["catch/5x5"], config, str(tmp_path / "run"))
+        run([str(tmp_path / "tiny.npz")], ["catch/5x5"], config, str(tmp_path / "run"))
     assert "3 of 3 runs are finished." in capsys.readouterr().out
     kept = tuned_settings.read(tmp_path / "run" / "tuned.json")
     assert kept == dataclasses.replace(found, contenders={"actor_critic": one})
@@ -310,12 +317,12 @@ def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
     tasks = [environments.make("catch/5x5")]
     config = EvaluationConfig(baselines=("ppo_tuned",), budget=50_000)
     with pytest.raises(ValueError, match=r"ppo_tuned, and .* for config.budget 99968"):
-        find_tuned(SHIPPED, tmp_path, config, tasks, [])
+        find_tuned(SHIPPED, tmp_path, config, tasks)
     config = EvaluationConfig(baselines=("ppo",), budget=50_000)
-    assert find_tuned(SHIPPED, tmp_path, config, tasks, ["grid57"]) is None
+    assert find_tuned(SHIPPED, tmp_path, config, tasks, rule_contenders(["grid57"], config)) is None
     assert "as this package's tuned ones are for config.budget 99968" in caplog.text
     config = EvaluationConfig(baselines=("ppo",), rule_learning_rate=1e-3)
-    assert find_tuned(SHIPPED, tmp_path, config, tasks, ["grid57"]) is None
+    assert find_tuned(SHIPPED, tmp_path, config, tasks, rule_contenders(["grid57"], config)) is None
     assert "not tuned ones: rule_learning_rate is set." in caplog.text
 
 
@@ -327,7 +334,8 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, cap
     tasks = environments.suite("grid_heldout")
 
     def settings(config, *rules):
-        return settings_by_contender(find_tuned(SHIPPED, tmp_path, config, tasks, rules))
+        own = rule_contenders(rules, config)
+        return settings_by_contender(find_tuned(SHIPPED, tmp_path, config, tasks, own))
 
     assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}
     assert set(settings(config)) == set(BASELINES)
@@ -357,7 +365,9 @@ def test_rule_of_another_discount_is_copied_as_it_is(tmp_path):
     config = dataclasses.replace(CONFIG, rule_discount=0.5)
     file = tmp_path / "tiny.npz"
     disco.save(small_rule(), file)
-    evaluations.keep_rules(tmp_path, make_contenders([str(file), "grid57"], config), config)
+    evaluations.keep_rules(
+        tmp_path, make_contenders(rule_contenders([str(file), "grid57"], config), config), config
+    )
     assert (tmp_path / "rules" / "tiny.npz").read_bytes() == file.read_bytes()
     assert (tmp_path / "rules" / "grid57.npz").exists()
 
@@ -365,7 +375,7 @@ def test_rule_of_another_discount_is_copied_as_it_is(tmp_path):
 def test_rule_file_that_is_replaced_while_an_evaluation_starts(tmp_path):
     file = tmp_path / "tiny.npz"
     disco.save(small_rule(), file)
-    contenders = make_contenders([str(file)], CONFIG)
+    contenders = make_contenders(rule_contenders([str(file)], CONFIG), CONFIG)
     disco.save(small_rule(seed=1), file)
     with pytest.raises(
         ValueError, match=r"tiny\.npz' was replaced while the run was starting; try"
@@ -385,10 +395,10 @@ def test_levels_of_an_evaluation_may_not_change(tmp_path):
     file, workdir = tmp_path / "levels.txt", tmp_path / "run"
     write_levels(file, 0)
     suite = f"sokoban/file:{file}"
-    evaluations.run([], [suite], CONFIG, str(workdir))
+    run([], [suite], CONFIG, str(workdir))
     write_levels(file, 1)
     with pytest.raises(ValueError, match=rf"task_files.{suite} is '\w+' there and '\w+' here"):
-        evaluations.run([], [suite], CONFIG, str(workdir))
+        run([], [suite], CONFIG, str(workdir))
 
 
 def test_levels_of_a_discovery_may_not_change(tmp_path):
@@ -429,12 +439,11 @@ def test_levels_of_a_discovery_may_not_change(tmp_path):
 )
 def test_a_setting_that_nobody_reads_is_refused(baselines, name, is_read):
     config = EvaluationConfig(baselines=baselines)
-    contenders = make_contenders([], config)
     if is_read:
-        evaluations.require_read([name], contenders, config)
+        make_contenders([], config, changes={name: None})
         return
     with pytest.raises(ValueError, match=f"--config.{name} is given, and no contender reads it"):
-        evaluations.require_read([name], contenders, config)
+        make_contenders([], config, changes={name: None})
 
 
 def test_the_network_of_images_is_read_by_baselines_without_one():
@@ -442,6 +451,5 @@ def test_the_network_of_images_is_read_by_baselines_without_one():
     agent = dataclasses.replace(EvaluationConfig().agent, network=network)
     for baseline, is_read in (("muesli", True), ("impala", True), ("ppo", False)):
         config = EvaluationConfig(agent=agent, baselines=(baseline,))
-        contenders = make_contenders([], config)
         with contextlib.nullcontext() if is_read else pytest.raises(ValueError, match="reads it"):
-            evaluations.require_read(["agent.network.channels"], contenders, config)
+            make_contenders([], config, changes={"agent.network.channels": (4,)})

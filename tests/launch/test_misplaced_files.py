@@ -60,7 +60,7 @@ READERS = {
     "settings/.lock": lambda path: workdirs.locked(path.parent).__enter__(),
     "tuned.json": tuned_settings.read,
     "workdir/tuned.json": lambda path: tuned_settings.find_tuned(
-        "shipped", path.parent, EvaluationConfig(), [], []
+        "shipped", path.parent, EvaluationConfig(), []
     ),
     "references.json": references.read,
     "rule.npz": disco.load,

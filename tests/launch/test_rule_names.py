@@ -8,7 +8,7 @@ import pytest
 import disco
 from disco.rule_sources import sha256_of
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import make_contenders
+from evaluation.contenders import rule_contenders
 from evaluation.rules import FILE_SHA256
 from tests.disco import hub
 from tests.golden import WEIGHTS
@@ -45,11 +45,11 @@ def test_published_weights_are_a_contender_by_name(tmp_path, monkeypatch):
         pytest.skip(f"no published weights at {WEIGHTS} (set DISCO103_WEIGHTS)")
     monkeypatch.setenv("DISCO_CACHE_DIR", str(tmp_path))
     shutil.copyfile(WEIGHTS, tmp_path / "disco_103.npz")
-    _, contender = make_contenders(["disco_103"], EvaluationConfig(baselines=()))
+    (contender,) = rule_contenders(["disco_103"], EvaluationConfig())
     assert contender.name == "disco_103"
     assert contender.source[FILE_SHA256] == sha256_of(WEIGHTS)
 
 
 def test_rules_of_the_hub_that_would_be_called_alike_are_refused():
     with pytest.raises(ValueError, match="another rule that would also be called 'a_b_v1'"):
-        make_contenders(["hf:a/b@v1", "hf:a/b@v1"], EvaluationConfig(baselines=()))
+        rule_contenders(["hf:a/b@v1", "hf:a/b@v1"], EvaluationConfig())

@@ -10,7 +10,7 @@ import pytest
 
 import disco
 import environments
-from evaluation.contenders import make_contenders
+from evaluation.contenders import make_contenders, rule_contenders
 from evaluation.evaluate import evaluate
 from launch.support.display import print_evaluation
 from tests.environments.suites.test_sokoban import FIRST
@@ -32,7 +32,7 @@ def test_names_of_rules_and_files_end_nothing(name, tmp_path, monkeypatch, capsy
     tasks = write_runs(tmp_path / "run", tasks=(task,), rule=str(rule))
     shown = pathlib.Path(rule).stem
     for _ in range(2):
-        contenders = make_contenders([str(rule)], CONFIG)
+        contenders = make_contenders(rule_contenders([str(rule)], CONFIG), CONFIG)
         print_evaluation(evaluate(tasks, contenders, CONFIG, tmp_path / "run"))
         heading, row = re.findall(r"\n. task .*\n|\n. sokoban/.*\n", capsys.readouterr().out)
         assert f" {shown} " in heading
@@ -46,7 +46,11 @@ def test_names_of_rules_and_files_end_nothing(name, tmp_path, monkeypatch, capsy
 def test_names_with_control_characters_are_shown_with_escapes(tmp_path, capsys):
     task = dataclasses.replace(environments.make("catch/5x5"), name="catch/\x1b[31m\udcff\n")
     tasks = write_runs(tmp_path, tasks=(task,))
-    print_evaluation(evaluate(tasks, make_contenders(["grid57"], CONFIG), CONFIG, tmp_path))
+    print_evaluation(
+        evaluate(
+            tasks, make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG), CONFIG, tmp_path
+        )
+    )
     output = capsys.readouterr().out
     assert r"catch/\x1b[31m\udcff\n" in output
     assert "\x1b" not in output
@@ -56,7 +60,11 @@ def test_names_with_control_characters_are_shown_with_escapes(tmp_path, capsys):
 
 def test_the_result_is_said(tmp_path, capsys):
     tasks = write_runs(tmp_path)
-    print_evaluation(evaluate(tasks, make_contenders(["grid57"], CONFIG), CONFIG, tmp_path))
+    print_evaluation(
+        evaluate(
+            tasks, make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG), CONFIG, tmp_path
+        )
+    )
     output = capsys.readouterr().out
     said = json.loads((tmp_path / "results.json").read_text())["result"]["sentences"]
     assert said[0].startswith("On catch/5x5 with 2 seeds, grid57 is ahead of the 2 other")
@@ -66,7 +74,11 @@ def test_the_result_is_said(tmp_path, capsys):
 def test_one_seed_has_no_intervals_and_claims_no_place_above_random(tmp_path, capsys):
     config = dataclasses.replace(CONFIG, seeds=1)
     tasks = write_runs(tmp_path, config)
-    print_evaluation(evaluate(tasks, make_contenders(["grid57"], config), config, tmp_path))
+    print_evaluation(
+        evaluate(
+            tasks, make_contenders(rule_contenders(["grid57"], config), config), config, tmp_path
+        )
+    )
     output = capsys.readouterr().out
     assert "IQM" not in output
     assert "One seed: no intervals, and no means over tasks." in output

@@ -4,15 +4,16 @@ import dataclasses
 
 import pytest
 
-from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders
+from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders, rule_contenders
 from evaluation.report.tables import compute, settings_as_used
 from tests.evaluation.common import CONFIG
 
 EVERYONE = dataclasses.replace(CONFIG, baselines=("actor_critic", "ppo"))
 
 
-def shown(config=EVERYONE, tuned=None, agents=()):
-    made = make_contenders(["grid57", "three_families"], config, agents, tuned=tuned)
+def shown(config=EVERYONE, agents=(), **tuned):
+    rules = rule_contenders(["grid57", "three_families"], config)
+    made = make_contenders(rules, config, agents, **tuned)
     return {x.name: settings_as_used(x)["learning rate"] for x in made}
 
 

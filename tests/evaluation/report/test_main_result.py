@@ -9,7 +9,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.report.main_result import main_result
 from evaluation.report.tables import aggregate_rows, non_finite_runs, score_table
-from evaluation.results import Episodes, LearningCurves, intervals
+from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring.references import Reference
 from tests.evaluation import common
 
@@ -26,11 +26,11 @@ def contender(name: str, kind: str, **source) -> Contender:
 
 
 def curves(scores: np.ndarray, config=CONFIG) -> LearningCurves:
-    points = len(intervals(config)[0])
+    points = len(config.intervals[0])
     window = Episodes(np.where(np.isfinite(scores), 1.0, 0.0), np.nan_to_num(scores))
     curve = Episodes(*(np.repeat(x[..., None], points, axis=-1) for x in window))
     finite = np.ones(scores.shape, bool)
-    return LearningCurves(intervals(config)[0], curve, window, {}, finite, 0.0, 1.0, ("cpu",))
+    return LearningCurves(config.intervals[0], curve, window, {}, finite, 0.0, 1.0, ("cpu",))
 
 
 def result(by_name, config=CONFIG, tasks=TASKS, has_scale=True, kinds=()):

@@ -4,7 +4,7 @@ import pytest
 from environments.registry import members_of
 from evaluation.contenders import make_contenders
 from evaluation.report.paper_tables import task_table
-from evaluation.results import Episodes, LearningCurves, RunResult, intervals
+from evaluation.results import Episodes, LearningCurves, RunResult
 from tests.evaluation import common
 from tests.evaluation.common import CONFIG
 
@@ -21,7 +21,7 @@ WORLD_MODELS = {
 def _evaluation(tasks, score=1.0):
     """An evaluation of a random policy whose runs all have one score."""
     [contender] = [x for x in make_contenders([], CONFIG) if x.kind == "random"]
-    points = len(intervals(CONFIG)[0])
+    points = len(CONFIG.intervals[0])
     run = RunResult(
         curve=Episodes(np.full(points, 1.0), np.full(points, score)),
         window=Episodes(np.ones(()), np.full((), score)),

@@ -13,7 +13,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import GRADIENT_STEPS, make_contenders
 from evaluation.report import plots
 from evaluation.report.discovery_section import sweep_curves
-from evaluation.results import Episodes, LearningCurves, intervals
+from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring.references import Reference
 from tests.evaluation import common
 from tests.evaluation.common import DISCOVERY
@@ -37,12 +37,12 @@ def figures(monkeypatch):
 
 def _curves(level) -> LearningCurves:
     """Of two tasks and two seeds."""
-    points = len(intervals(CONFIG)[0])
+    points = len(CONFIG.intervals[0])
     returns = level + np.array([[0.0, 0.1], [0.0, 0.1]])
     window = Episodes(np.full((2, 2), 2.0), 2.0 * returns)
     curve = Episodes(*(np.repeat(x[..., None], points, axis=-1) for x in window))
     is_finite = np.ones((2, 2), bool)
-    return LearningCurves(intervals(CONFIG)[0], curve, window, {}, is_finite, 0.0, 1.0, ("cpu",))
+    return LearningCurves(CONFIG.intervals[0], curve, window, {}, is_finite, 0.0, 1.0, ("cpu",))
 
 
 def _texts(figure) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
 from evaluation.report.tables import score_table
-from evaluation.results import Episodes, LearningCurves, intervals
+from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring.references import Reference
 from tests.evaluation import common
 
@@ -116,12 +116,11 @@ def test_intervals_and_window(config):
     config = dataclasses.replace(
         config, budget=103 * config.agent.steps_per_update, num_points=4, score_window=0.2
     )
-    ends, window_start = intervals(config)
+    ends, window_start = config.intervals
     np.testing.assert_array_equal(ends, [26, 52, 77, 103])
     assert window_start == 103 - 21
-    ends, window_start = intervals(
-        dataclasses.replace(config, budget=config.agent.steps_per_update)
-    )
+    config = dataclasses.replace(config, budget=config.agent.steps_per_update)
+    ends, window_start = config.intervals
     np.testing.assert_array_equal(ends, [1])
     assert window_start == 0
 

@@ -8,7 +8,12 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, RuleContender, make_contenders
+from evaluation.contenders import (
+    AlgorithmContender,
+    RuleContender,
+    make_contenders,
+    rule_contenders,
+)
 from evaluation.evaluate import Execution
 from evaluation.report.html_report import write_report
 from evaluation.report.stored import merge, read_manifest
@@ -41,7 +46,7 @@ def agent_of(variation: Variation) -> AgentConfig:
 
 
 def test_each_setting_is_varied_alone():
-    found = variations(make_contenders(["grid57"], CONFIG))
+    found = variations(make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG))
     assert len(found) == 2 * (5 + 5 + 36)
     # Each contender's own settings are on all three axes.
     assert len({x.contender.name for x in found}) == len(found) - 2 * 2
@@ -70,7 +75,7 @@ def test_each_setting_is_varied_alone():
 def test_the_grid_is_around_the_tuned_settings():
     tuned = {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}}
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned", "hand_set"))
-    found = variations(make_contenders(["grid57"], config, tuned=tuned))
+    found = variations(make_contenders(rule_contenders(["grid57"], config), config, tuned=tuned))
     rates = {
         agent_of(x).learning_rate
         for x in found
@@ -89,7 +94,7 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "WEIGHT_DECAYS", (0.0,))
     monkeypatch.setattr(robustness, "GRADIENT_NORMS", (1.0,))
     tasks = [environments.make("catch/5x5")]
-    contenders = make_contenders(["grid57"], CONFIG)
+    contenders = make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG)
     arguments = (contenders, tasks, CONFIG, tmp_path, {"code_version": "1"}, Execution())
     files = robustness.robustness(*arguments)
     plots = {

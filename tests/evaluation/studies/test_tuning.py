@@ -52,6 +52,7 @@ def test_trials_have_the_settings_that_were_drawn():
             if trial.settings:
                 ratio = trial.settings["replay_ratio"]
                 assert agent.num_replayed == round(agent.batch_size * ratio)
+                assert agent.lifetime == CONFIG.budget
             continue
         assert isinstance(contender, AlgorithmContender)
         settings = contender.settings.get("agent", contender.settings)
