@@ -83,7 +83,7 @@ def finished(start, checkpoints, tmp_path) -> pathlib.Path:
 
 
 def exported(workdir: pathlib.Path) -> disco.DiscoveredRule:
-    export(str(workdir), str(workdir.parent / "exported.npz"))
+    export(str(workdir), str(workdir.parent / "exported.npz"), meta_step=0)
     return disco.load(workdir.parent / "exported.npz")
 
 
