@@ -81,7 +81,11 @@ class BaselineAgent(ActsByPolicy):
 
     @classmethod
     def make(cls: type[AgentT], config: Any, task: environments.Environment) -> AgentT:
-        """Return the agent of a config for a task; raise ValueError where it cannot act."""
+        """Return the agent of a config for a task; raise ValueError where it cannot act.
+
+        The agent's own `config.learning_rate` is 1, so that agents which differ in it only share a
+        program; the rate is `peak_rate`.
+        """
         agent = cls.create(dataclasses.replace(config, learning_rate=1.0), task.dynamics)
         return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
 

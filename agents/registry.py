@@ -44,6 +44,9 @@ class TrainingReport:
 class Algorithm:
     """A reinforcement-learning algorithm. Its functions are picklable, for Ray.
 
+    It needs a name, a paper, presets, and `make` or `train`; all else is optional. The names of
+    ours are in `pyproject.toml`, `[project.entry-points."disco.agents"]`.
+
     Attributes:
       name: by which it is registered.
       paper: authors, year and address.

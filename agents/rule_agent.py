@@ -320,6 +320,10 @@ def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environ
     return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
 
 
+def _no_memory(batch_size: int) -> None:
+    """Return the memory of a policy without one."""
+
+
 @dataclasses.dataclass(frozen=True)
 class PolicyAgent(ActsByPolicy):
     """An agent that acts by a policy and does not learn, for users' own training code.
@@ -329,7 +333,7 @@ class PolicyAgent(ActsByPolicy):
     """
 
     policy: Callable[[Any, Any, Any], tuple[Array, Any]]  # pyright: ignore[reportIncompatibleMethodOverride]
-    initial_memory: Callable[[int], Any] = lambda batch_size: None  # pyright: ignore[reportIncompatibleMethodOverride]
+    initial_memory: Callable[[int], Any] = _no_memory  # pyright: ignore[reportIncompatibleMethodOverride]
     history: HistorySpec = HistorySpec()
     num_environments: int = 16
     unroll_length: int = 16

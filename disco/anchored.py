@@ -57,6 +57,16 @@ class AnchoredMemory(DiscoveredMemory):
 class AnchoredRule(DiscoveredRule):
     """A rule whose policy target is a hand-set one plus the meta-network's logits.
 
+    The target's logits are, for the agent's logits l, advantages A, the action taken a_t, and the
+    meta-network's output f_η,
+
+        π̂(a) = c (l(a) - mean l) + k A 1[a = a_t] + m A(a) + f_η(a),
+
+    with the weights c = `policy_prior`, k = `advantage_weight`, m = `action_advantage_weight`, or
+    those that outputs o of the meta-network (`sizes.prior_outputs`) make of them at each
+    transition: c = sigmoid(logit `policy_prior` + o₁), k = `advantage_weight` exp(o₂),
+    m = `action_advantage_weight` exp(o₃). "Prior" is the name of these weights: no distribution.
+
     The defaults are those with which it is the published rule. Raises ValueError if a size or
     hyper-parameter is out of range. Further fields as in `DiscoveredRule`.
 
@@ -108,8 +118,8 @@ class AnchoredRule(DiscoveredRule):
 
     def __post_init__(self):
         super().__post_init__()
-        FRACTION.require(self, "", "policy_prior")
-        COST.require(self, "", *_WEIGHTS[1:])
+        FRACTION.require_numbers(self, "policy_prior")
+        COST.require_numbers(self, *_WEIGHTS[1:])
 
     def _require_form(self) -> None:
         outputs = self.sizes.prior_outputs

@@ -136,9 +136,9 @@ class DiscoveredRule(Rule):
     def __post_init__(self):
         self._require_form()
         odd_number(at_least=3).require_value("num_bins", self.num_bins)
-        POSITIVE.require(self, "", "max_value")
-        FRACTION.require(self, "", "discount", "lambda_", "target_params_coefficient")
-        COST.require(self, "", "pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost")
+        POSITIVE.require_numbers(self, "max_value")
+        FRACTION.require_numbers(self, "discount", "lambda_", "target_params_coefficient")
+        COST.require_numbers(self, "pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost")
 
     def _require_form(self) -> None:
         """Refuse sizes that the rule's form does not have."""
@@ -248,10 +248,15 @@ class DiscoveredRule(Rule):
     def loss_terms(
         self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
-        """Return the loss terms of each transition.
+        """Return the loss terms of each transition, and their metrics.
 
-        They are the weighted sum of the losses of pi, y, z and aux_pi, of those that agents have,
-        and the weighted loss of q; and the metrics of both.
+        With targets π̂, ŷ, ẑ and q's target G, the weights c (`pi_cost` and so on), and those terms
+        only that agents have (Methods, "Agent update"):
+
+            c_π KL(π̂ ‖ π) + c_y KL(ŷ ‖ y) + c_z KL(ẑ ‖ z_a) + c_aux KL(π(s') ‖ aux_π_a)
+
+        is the first, c_q times the cross-entropy of h(G) and q_a (`values.action_value_loss`) the
+        second.
         """
         action = trajectory.action
         log_pi = jax.nn.log_softmax(outputs["logits"])

@@ -100,10 +100,10 @@ class HandSetRule(_AdvantageRule):
 
     def __post_init__(self):
         odd_number(at_least=3).require_value("num_bins", self.num_bins)
-        POSITIVE.require(self, "", "max_value")
-        FRACTION.require(self, "", "policy_prior", "discount", "lambda_")
-        FRACTION.require(self, "", "target_params_coefficient")
-        COST.require(self, "", "advantage_weight", "action_advantage_weight", "value_cost")
+        POSITIVE.require_numbers(self, "max_value")
+        FRACTION.require_numbers(self, "policy_prior", "discount", "lambda_")
+        FRACTION.require_numbers(self, "target_params_coefficient")
+        COST.require_numbers(self, "advantage_weight", "action_advantage_weight", "value_cost")
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output, per state: `logits` `[A]` and `q` `[A, N]`.
@@ -247,9 +247,9 @@ class ActorCritic(_AdvantageRule):
 
     def __post_init__(self):
         odd_number(at_least=1).require_value("num_bins", self.num_bins)
-        POSITIVE.require(self, "", "max_value")
-        FRACTION.require(self, "", "discount", "lambda_")
-        COST.require(self, "", "value_cost", "entropy_cost")
+        POSITIVE.require_numbers(self, "max_value")
+        FRACTION.require_numbers(self, "discount", "lambda_")
+        COST.require_numbers(self, "value_cost", "entropy_cost")
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output, per state: `logits` `[A]` and `value` `[N]`.

@@ -305,7 +305,7 @@ def _gradient_pullback(unroll, inputs, cotangents):
       to the outputs that the rule reads, where it is called w;
     - with respect to the parameters it is J^T (derivative of dl/do along ȯ) + (D_v J)^T dl/do.
       Because second derivatives commute, that and J^T w are together one backward pass
-      through the dual forward pass, with cotangents (derivative + w) for o and dl/do for do.
+      through the dual forward pass, with cotangents (derivative + w) for o and dl/do for ȯ.
 
     The loss reads only the outputs of the actions taken, and so do its derivatives and the dual
     numbers. The rule reads the outputs of all actions, and w has all of them.
@@ -340,5 +340,10 @@ def _gradient_pullback(unroll, inputs, cotangents):
 _gradient: Any = jax.custom_vjp(_make_update, nondiff_argnums=(0,))
 _gradient.defvjp(
     lambda unroll, *args: (_gradient(unroll, *args), args[:-1]),
-    lambda unroll, inputs, bars: (*_gradient_pullback(unroll, inputs, bars[:3]), None, None),
+    # The trajectory, and what else is no input of the pull-back, are constants.
+    lambda unroll, inputs, cotangents: (
+        *_gradient_pullback(unroll, inputs, cotangents[:3]),
+        None,
+        None,
+    ),
 )

@@ -37,6 +37,11 @@ class Range(NamedTuple):
                 if number is not None:
                     self.require_value(f"{prefix}{which}", number)
 
+    def require_numbers(self, settings: Any, *names: str) -> None:
+        """Refuse fields of a dataclass, each of which is one number; errors are as of `require`."""
+        for name in names:
+            self.require_value(name, getattr(settings, name))
+
     def require_value(self, name: str, number: Any) -> None:
         """Raise a `ValueError` with the name, what was found and what was expected."""
         if not (self.contains(number) and is_finite(number)):

@@ -156,11 +156,12 @@ class ProcessSimulators(_BatchSimulators):
                 self._replace(worker, command, died, had_ended)
             worker.steps += 1
 
-    def _wait(self, worker: Worker) -> str | None:
+    def _wait(self, worker: Worker, is_new: bool = False) -> str | None:
         """Wait for a worker's answer. Return how it died, or None."""
         died = worker.wait(self._patience)
-        if self._is_closed:  # By another thread.
-            worker.stop(0.0)
+        if self._is_closed:  # By another thread, which closes all workers but a new one.
+            if is_new:
+                worker.stop(0.0)
             raise SimulatorError("The simulators were closed during a step.")
         return died
 
@@ -191,7 +192,7 @@ class ProcessSimulators(_BatchSimulators):
             worker.restart()
             for order in ("start", "reset" if command == "reset" else "continue"):
                 worker.send(order)
-                if died := self._wait(worker):
+                if died := self._wait(worker, is_new=True):
                     break
 
 

@@ -45,12 +45,15 @@ _LONGEST_FOLDER, _SHORT_FOLDERS = 75, ("/tmp", "/var/tmp", "/dev/shm")
 
 # The generator of the functions of `random`. CPython keeps its 624 numbers and their index in the
 # object, behind the head: copying them takes 0.3 microseconds, `getstate` and `setstate` take 20.
-_PYTHON: Any = random.random.__self__
+_PYTHON: Any = getattr(random.random, "__self__", None)
 _HEAD = object.__basicsize__
 _SIZE = random.Random.__bases__[0].__basicsize__ - _HEAD
 _NUMBERS = None
-if sys.implementation.name == "cpython" and 4 * 625 <= _SIZE < 4 * 627:
+if sys.implementation.name == "cpython" and _PYTHON and 4 * 625 <= _SIZE < 4 * 627:
     _NUMBERS = memoryview((ctypes.c_ubyte * _SIZE).from_address(id(_PYTHON) + _HEAD)).cast("B")
+    _found = np.frombuffer(_NUMBERS, np.uint32, 625)  # The index comes first there.
+    if tuple(np.roll(_found, -1).tolist()) != random.getstate()[1]:
+        _NUMBERS = None
 
 
 def _python_state() -> Any:

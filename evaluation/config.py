@@ -16,7 +16,7 @@ from training.schedule import TrainingSettings
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
 
 
-def family_of(algorithm: str) -> str:
+def algorithm_of(algorithm: str) -> str:
     """Return an algorithm's name without parameters, and without `TUNED`."""
     return algorithm.partition("/")[0].removesuffix(TUNED)
 
@@ -142,7 +142,7 @@ class EvaluationConfig:
     @property
     def tuned_baselines(self) -> dict[str, str]:
         """The algorithm of each baseline that has tuned settings, by its name."""
-        return {x: family_of(x) for x in self.baselines if x.endswith(TUNED)}
+        return {x: algorithm_of(x) for x in self.baselines if x.endswith(TUNED)}
 
     @property
     def shared(self) -> Shared:

@@ -21,7 +21,7 @@ from agents.networks import NetworkConfig
 from agents.protocol import Agent
 from agents.rule_agent import AgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings
-from evaluation.config import EvaluationConfig, family_of
+from evaluation.config import EvaluationConfig, algorithm_of
 from evaluation.rules import agent_of, copy_of_rule, distinct_names, fingerprint, load
 
 RANDOM = "random"
@@ -185,7 +185,7 @@ class AlgorithmContender(Contender):
 
     @property
     def kind(self) -> str:
-        return family_of(self.algorithm)
+        return algorithm_of(self.algorithm)
 
     def described(self) -> dict[str, Any]:
         return {
@@ -322,7 +322,7 @@ def _algorithm(
     Raises:
       ValueError: if there is none, it has no tuned settings, or a setting does not fit.
     """
-    family = family_of(name)
+    family = algorithm_of(name)
     if name in config.tuned_baselines:
         if family not in tuned:
             raise ValueError(

@@ -29,7 +29,7 @@ from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
 from evaluation.training import (
-    Run,
+    ContenderRun,
     job_groups,
     train_runs,
     unfinished_folder,
@@ -192,10 +192,10 @@ def _make_checked(
 
 def runs_of(
     contender: Contender, tasks: Sequence[environments.Environment], config: EvaluationConfig
-) -> list[list[Run]]:
+) -> list[list[ContenderRun]]:
     """Return the runs of a contender, by task and seed."""
     return [
-        [Run(contender, task, index) for index in range(config.seeds)]
+        [ContenderRun(contender, task, index) for index in range(config.seeds)]
         for task in map(contender.observed, tasks)
     ]
 
@@ -226,7 +226,9 @@ def check(
         settings.num_unrolls(agent.experience.steps_per_unroll)
 
 
-def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | None) -> None:
+def _require_memory(
+    runs: Sequence[ContenderRun], config: EvaluationConfig, limit: int | None
+) -> None:
     """Refuse runs of which a job's do not fit in memory together.
 
     Raises:
@@ -249,7 +251,10 @@ def _require_memory(runs: Sequence[Run], config: EvaluationConfig, limit: int | 
 
 
 def _train_all(
-    runs: Sequence[Run], config: EvaluationConfig, folder: pathlib.Path, execution: Execution
+    runs: Sequence[ContenderRun],
+    config: EvaluationConfig,
+    folder: pathlib.Path,
+    execution: Execution,
 ) -> None:
     """Make runs, and check that each one has a result."""
     folder = folder.absolute()
@@ -281,12 +286,12 @@ def _train_all(
     shutil.rmtree(unfinished_folder(folder), ignore_errors=True)
 
 
-def _described(group: Sequence[Run]) -> str:
+def _described(group: Sequence[ContenderRun]) -> str:
     return f"{group[0]}{f' and {len(group) - 1} more' if len(group) > 1 else ''}"
 
 
 def _train(
-    group: Sequence[Run],
+    group: Sequence[ContenderRun],
     config: EvaluationConfig,
     folder: pathlib.Path,
     report: executors.Report,
@@ -317,7 +322,7 @@ def _train(
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def _finished(folder: pathlib.Path, run: Run) -> RunResult:
+def _finished(folder: pathlib.Path, run: ContenderRun) -> RunResult:
     result = storage.load(run.folder(folder))
     if result is None:
         raise OSError(f"The result of {run} has gone from {folder}; start the command again.")

@@ -31,7 +31,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, Contender
 from evaluation.report.stored import read_manifest
 from evaluation.rules import copies_in, copy_of_rule, fingerprint, load
-from evaluation.training import Run
+from evaluation.training import ContenderRun
 from training import records
 from training.host_collection import make_act
 
@@ -149,7 +149,7 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
     return LoadedAgent(run.contender.name, run.task, agent, learner, acting_state)
 
 
-def agent_of_run(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
+def agent_of_run(folder: pathlib.Path, run: ContenderRun) -> tuple[Agent, Any]:
     """Return the agent of a finished run, and its final learning state.
 
     Raises:
@@ -161,7 +161,7 @@ def agent_of_run(folder: pathlib.Path, run: Run) -> tuple[Agent, Any]:
     return agent, jax.device_put(records.load_agent(folder, like))
 
 
-def _run_of(path: pathlib.Path, imports: bool) -> Run:
+def _run_of(path: pathlib.Path, imports: bool) -> ContenderRun:
     """Return the run of a folder."""
     if len(path.parents) < 4 or path.parents[2].name != "runs":
         raise ValueError(f"{str(path)!r} is not the folder of a run; expected {_EXPECTED}.")
@@ -184,7 +184,7 @@ def _run_of(path: pathlib.Path, imports: bool) -> Run:
         made = environments.make(task)
     if contender.own_training is not None:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
-    return Run(contender, contender.observed(made), seed)
+    return ContenderRun(contender, contender.observed(made), seed)
 
 
 def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:

@@ -26,7 +26,7 @@ from disco_common import plugins
 from disco_common.ranges import AT_LEAST_0, FRACTION, POSITIVE
 from disco_common.terminal import require_printable
 from evaluation import storage
-from evaluation.config import EvaluationConfig, family_of
+from evaluation.config import EvaluationConfig, algorithm_of
 from evaluation.studies import ablations
 
 PLUGINS = plugins.define("disco.rules", disco.Rule)
@@ -116,7 +116,7 @@ def distinct_names(rules: Sequence[str]) -> list[str]:
                 " expected files of different names or in folders of different names."
             )
         known = plugins.names(registry.PLUGINS)
-        if family_of(name) in known:
+        if algorithm_of(name) in known:
             kept = ", ".join(known)
             raise ValueError(
                 f"--rule {rule!r} would be called {name!r}, which is kept for other contenders;"

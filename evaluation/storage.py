@@ -25,7 +25,7 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
     prediction.png, …
                                of agents with a world model: what it makes of frames, what it
                                predicts beside what happened, what it imagines
-    film.gif, film.mp4, …      films of the trained agent (`launch.watch`), which reports play
+    film.gif, …                films of the trained agent (`launch.watch`), which reports play
     agent.npz                  the trained agent (`training.records`)
     episodes.jsonl             the run's episodes (`training.records`)
     metrics.jsonl              the agent's metrics (`training.records`)

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Run:
+class ContenderRun:
     """One agent on one task.
 
     Attributes:
@@ -60,7 +60,7 @@ class Run:
         return storage.run_path(workdir, self.contender.name, self.task.name, self.seed_index)
 
 
-def job_groups(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
+def job_groups(runs: Sequence[ContenderRun], most: int | None) -> Iterator[list[ContenderRun]]:
     """Yield job groups, at most so many runs on equal dynamics that are trained together.
 
     They are of one contender or, on an accelerator, of all whose agents differ in arrays only, as
@@ -75,7 +75,7 @@ def job_groups(runs: Sequence[Run], most: int | None) -> Iterator[list[Run]]:
         run = next(x for x in runs if (x.contender.name, x.task.dynamics) == (name, dynamics))
         return split_agent(run.contender.make(run.task))[0]
 
-    groups: dict[Any, list[Run]] = {}
+    groups: dict[Any, list[ContenderRun]] = {}
     for run in runs:
         is_alone = run.task.is_host or run.contender.own_training is not None
         key = id(run) if is_alone else kind(run.contender.name, run.task.dynamics)
@@ -90,7 +90,7 @@ def _mixes_contenders() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def unfinished_folder(workdir: pathlib.Path, group: Sequence[Run] = ()) -> pathlib.Path:
+def unfinished_folder(workdir: pathlib.Path, group: Sequence[ContenderRun] = ()) -> pathlib.Path:
     """Return the folder for the checkpoints of a job group, or of all job groups."""
     if not group:
         return workdir / "unfinished"
@@ -125,7 +125,7 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
 
 
 def train_runs(
-    group: Sequence[Run],
+    group: Sequence[ContenderRun],
     config: EvaluationConfig,
     folders: Sequence[pathlib.Path],
     group_folder: pathlib.Path,
@@ -177,7 +177,7 @@ def train_runs(
 
 
 @contextlib.contextmanager
-def _keeping_result(run: Run, missing: str) -> Iterator[None]:
+def _keeping_result(run: ContenderRun, missing: str) -> Iterator[None]:
     """Log any error as a warning, so that a finished run keeps its result.
 
     `missing` is what the run then lacks, a plural.
@@ -188,7 +188,7 @@ def _keeping_result(run: Run, missing: str) -> Iterator[None]:
         _log.warning("There are no %s of %s: %r", missing, run, error, exc_info=True)
 
 
-def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> bytes:
+def _strip(run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: Any) -> bytes:
     """Return a picture with frames of the trained agent; empty if there is none or it fails."""
     if (
         config.strip_frames == 0
@@ -203,7 +203,7 @@ def _strip(run: Run, config: EvaluationConfig, agent: Agent, learner: Any) -> by
 
 
 def _examine(
-    run: Run, config: EvaluationConfig, agent: Agent, learner: Any, folder: pathlib.Path
+    run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: Any, folder: pathlib.Path
 ) -> None:
     """Record what an agent's own examination finds; nothing for an agent without one."""
     if not isinstance(agent, ExaminedAgent):

@@ -27,13 +27,14 @@ def main() -> None:
     from evaluation.config import EvaluationConfig
     from evaluation.contenders import rule_contenders
     from evaluation.evaluate import check, resolve
+    from evaluation.rules import copies_in
     from evaluation.studies.analysis import AnalysisConfig, analyse
     from launch.support import evaluations
 
     values = flags.FLAGS
     config = from_config(EvaluationConfig, values.config)
     settings = AnalysisConfig(values.steps, values.environments, values.horizon)
-    (contender,) = rule_contenders([values.rule], config)
+    (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
     tasks = resolve(suites_of(values.suite))
     check(tasks, [contender], config)
     identity = evaluations.Identity.of("analyse", tasks, config, [contender])

@@ -47,8 +47,8 @@ def _define_flags() -> None:
         "meta_step",
         None,
         "Step of a probe or a checkpoint, also of one that has been deleted; 0: the rule that the"
-        " run started from. By default that of the best probe, and without probes of the newest"
-        " checkpoint.",
+        " run started from. By default that of the best probe, and without probes the newest good"
+        " one.",
         lower_bound=0,
     )
     flags.DEFINE_multi_string(

@@ -175,7 +175,11 @@ def meta_gradient(
     residuals: InnerLoopResiduals,
     trajectory: disco.Trajectory,
 ) -> tuple[Float[Array, "R"], Metrics, Float[Array, "V_plus_1 B A"]]:
-    """Return ∇_η of the meta-loss, its metrics, and the policy's logits on the trajectory."""
+    """Return ∇_η of the meta-loss, its metrics, and the policy's logits on the trajectory.
+
+    The parameters before the K updates, the updates' batches and the trajectory of validation are
+    constants: what η did to them in earlier meta-steps is not differentiated.
+    """
 
     def loss_of(rule: disco.DiscoveredRule):
         learner, target_statistics = differentiable_inner_loop(

@@ -98,8 +98,10 @@ def run(
                 checkpoints.check()
                 window, started = [], time.monotonic()
             if step % checkpoint_interval == 0 or is_kept:
-                observer.on_checkpoint(step, state)
-                checkpoints.save(step, state, agents=discovery.agents_stacked)
+                try:
+                    observer.on_checkpoint(step, state)
+                finally:  # A rule that cannot be written costs no checkpoint.
+                    checkpoints.save(step, state, agents=discovery.agents_stacked)
             if is_probed(step) and not stopping:
                 checkpoints.wait()
                 set_unsaved(False)  # While fresh agents are compiled.

@@ -88,8 +88,8 @@ def split_batch(batch: disco.Trajectory) -> disco.Trajectory:
         return batch
 
     def split(axis: int, tree: Any) -> Any:
-        spec = P(*(None,) * axis, BATCH)
-        return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), tree)
+        partition = P(*(None,) * axis, BATCH)
+        return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, partition), tree)
 
     steps = split(1, dataclasses.replace(batch, core_state=None))
     return dataclasses.replace(steps, core_state=split(0, batch.core_state))

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
+import environments
 from agents.protocol import Agent
 from disco_common import stopping
 from disco_common.checkpoints import Checkpoints
@@ -67,6 +68,8 @@ def train(
       StoppedBySignal: after a stop signal; a checkpoint was saved.
       ValueError: if the budget is less than one unroll, or agents differ in more than arrays.
     """
+    for run in runs:  # Before anything is written.
+        environments.require_declared_outputs(run.task)
     stopping.set_unsaved(False)
     with contextlib.closing(Checkpoints(folder / "checkpoints", keep=2)) as checkpoints:
         together = _Runs(agent, runs, settings, checkpoints)

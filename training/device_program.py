@@ -191,11 +191,8 @@ def prepare(
       settings: the length of each run.
 
     Raises:
-      OutputError: if an environment returns something else than it declares.
       ValueError: if the agents differ in more than arrays, or ask for what contradicts itself.
     """
-    for task in tasks:
-        environments.require_declared_outputs(task)
     experience, dynamics, shared, own = agents[0].experience, tasks[0].dynamics, (), ()
     assert isinstance(dynamics, environments.JaxEnvironment)
     require_consistent(experience)
@@ -238,9 +235,12 @@ def mean_returns(
       Mean returns; NaN where no scored episode ended.
 
     Raises:
-      OutputError, ValueError: as `prepare`, and if the runs do not fit in memory.
+      OutputError: if an environment returns something else than it declares.
+      ValueError: as `prepare`, and if the runs do not fit in memory.
       StoppedBySignal: after a stop signal; nothing is kept.
     """
+    for task in tasks:
+        environments.require_declared_outputs(task)
     number, per_unroll = len(agents) * len(tasks), agents[0].experience.steps_per_unroll
     of_runs = [agent for agent in agents for _ in tasks]
     require_memory_for_runs(

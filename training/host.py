@@ -136,12 +136,14 @@ class _Training:
             "updates": self._updates,
         }
         state = {"learner": self._state, "past": jax.tree.map(np.asarray, progress)}
-        spec = self._experience.replay
-        return state | ({"replay": replay()} if spec is not None and spec.in_checkpoints else {})
+        replay_spec = self._experience.replay
+        return state | (
+            {"replay": replay()} if replay_spec is not None and replay_spec.in_checkpoints else {}
+        )
 
     def _restore(self, dynamics: environments.HostEnvironment) -> Replay | None:
         """Restore the newest checkpoint, if there is one; return the replay that it contains."""
-        num_steps, spec = self._settings.num_steps, self._experience.replay
+        num_steps, replay_spec = self._settings.num_steps, self._experience.replay
 
         def filled(unrolls: int) -> Replay:
             whole: Any = replay.of_agent(self._agent, dynamics, num_steps)
@@ -156,7 +158,7 @@ class _Training:
         self._unrolls, found = restored
         steps = self._unrolls * self._experience.steps_per_unroll
         lost = "as they are not saved"
-        if spec is not None and not spec.in_checkpoints:
+        if replay_spec is not None and not replay_spec.in_checkpoints:
             lost = "and its replay fills anew, as neither is saved"
         _log.warning(
             "%s continues at step %d; its environments start new episodes, %s.",

@@ -42,11 +42,24 @@ def init(
 ) -> TrainingState:
     """Return the state of a run before its first unroll; `num_steps` is as of `replay.layout`."""
     learner_key, actor_key = _split(agent, key)
+    learner, experience = initial_state(agent, learner_key), agent.experience
+    actor = collection.start(agent, dynamics, task, actor_key, experience.num_environments)
+    kept = None
+    if experience.replay is not None:  # Of what the environment returns: dtypes may be others.
+        shapes = jax.eval_shape(
+            lambda: collection.unroll(
+                agent,
+                dynamics,
+                task,
+                agent.acting_state(learner),
+                actor,
+                actor_key,
+                experience.unroll_length,
+            )[1]
+        )
+        kept = replay.init(replay.layout(experience, num_steps), shapes)
     return TrainingState(
-        learner=initial_state(agent, learner_key),
-        actor=collection.start(agent, dynamics, task, actor_key, agent.experience.num_environments),
-        replay=replay.of_agent(agent, dynamics, num_steps),
-        updates=jnp.zeros((), jnp.int32),
+        learner=learner, actor=actor, replay=kept, updates=jnp.zeros((), jnp.int32)
     )
 
 

@@ -33,14 +33,14 @@ class ReplayLayout:
     """The sizes of a replay.
 
     Attributes:
-      spec: the agent's specification of the replay.
+      replay_spec: the agent's specification of the replay.
       history: the past observations that an observation contains.
       num_environments: E.
       unroll_length: U, rows that each insertion adds.
       num_kept: unrolls of each environment from which sequences are drawn.
     """
 
-    spec: ReplaySpec
+    replay_spec: ReplaySpec
     history: HistorySpec
     num_environments: int
     unroll_length: int
@@ -61,7 +61,7 @@ class ReplayLayout:
         """Return the number of sequences of an update's length after so many unrolls, or `[]`."""
         library = library_of(num_unrolls)
         kept = library.minimum(num_unrolls, self.num_kept)
-        if self.spec.anywhere:
+        if self.replay_spec.anywhere:
             starts = kept * self.unroll_length - num_transitions(update, self.unroll_length) + 1
             kept = library.maximum(starts, 0)
         return kept * self.num_environments
@@ -72,14 +72,14 @@ def layout(experience: Experience, num_steps: int | None = None) -> ReplayLayout
 
     The environment steps of a run bound the replay's; `num_steps` is None for no bound.
     """
-    spec = experience.replay
-    assert spec is not None
-    sequences = spec.capacity // experience.unroll_length
+    replay_spec = experience.replay
+    assert replay_spec is not None
+    sequences = replay_spec.capacity // experience.unroll_length
     num_kept = max(1, math.ceil(sequences / experience.num_environments))
     if num_steps is not None:
         num_kept = min(num_kept, max(1, num_steps // experience.steps_per_unroll))
     return ReplayLayout(
-        spec=spec,
+        replay_spec=replay_spec,
         history=experience.history,
         num_environments=experience.num_environments,
         unroll_length=experience.unroll_length,

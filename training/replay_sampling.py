@@ -66,7 +66,7 @@ def sample(
     """
     layout = layout_of(experience, replay)
     sequences = _locate(layout, replay, index)
-    if layout.spec.online:
+    if layout.replay_spec.online:
         replay, sequences = _take_online(layout, replay, update, sequences)
     return replay, _gather(layout, replay, update, sequences), sequences
 
@@ -75,7 +75,7 @@ def _locate(layout: ReplayLayout, replay: Replay, index: Any) -> Sequences:
     """Return the positions of sequences, given by their indices `[B]`."""
     kept = library_of(index).minimum(replay.num_unrolls, layout.num_kept)
     place, environment = index // layout.num_environments, index % layout.num_environments
-    if layout.spec.anywhere:
+    if layout.replay_spec.anywhere:
         oldest = (replay.num_unrolls - kept) * layout.unroll_length
         return Sequences(environment, oldest + place)
     newest = replay.num_unrolls - 1

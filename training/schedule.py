@@ -218,6 +218,6 @@ def _first_filled(update: UpdateSpec, layout: ReplayLayout) -> int:
     raise ValueError(
         f"The update {update.name!r} waits for {needed} sequences (min_sequences); the replay has"
         f" at most {int(layout.num_sequences(update, layout.num_kept))}, with a capacity of"
-        f" {layout.spec.capacity} environment steps in {layout.num_environments} environments and"
-        f" the run's budget."
+        f" {layout.replay_spec.capacity} environment steps in {layout.num_environments}"
+        f" environments and the run's budget."
     )

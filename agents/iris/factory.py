@@ -1,6 +1,7 @@
 """IRIS by name: its settings on a task, and the checks of a run."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,8 +32,14 @@ def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
         )
     _check_image(config, task.name, spec)
     number = environments.num_actions(task.dynamics)
-    params = tokenizer.load(config.perceptual_file) if config.perceptual_file else None
+    params = _perceptual(config.perceptual_file) if config.perceptual_file else None
     return IrisAgent(Model(config, spec.shape[0], spec.shape[2], number), params)
+
+
+@functools.lru_cache(maxsize=2)
+def _perceptual(file: str) -> Any:
+    """Return a file's parameters of the perceptual loss, read once."""
+    return tokenizer.load(file)
 
 
 def _check(config: IrisConfig, task: environments.Environment, num_steps: int) -> None:

@@ -1,4 +1,8 @@
-"""IRIS' three updates, as pure functions of the learning state (IRIS, algorithm 1)."""
+"""IRIS' three updates, as pure functions of the learning state (IRIS, algorithm 1).
+
+The losses: reconstruction with `tokenizer.commitment_loss`, `world_model.losses` and
+`actor_critic.losses`.
+"""
 
 import functools
 from typing import Any, NamedTuple

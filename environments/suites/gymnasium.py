@@ -339,7 +339,9 @@ def _box(name: str, space: Any) -> _Conversion:
             spec = specs.BoundedArray((*sides, channels), np.uint8, 0, 255, name=name)
             if in_front:
                 return _Conversion(spec, lambda x: np.moveaxis(np.asarray(x, np.uint8), 0, -1))
-            return _Conversion(spec, lambda x: np.asarray(x, np.uint8).reshape(spec.shape))
+            if len(shape) == 2:
+                return _Conversion(spec, lambda x: np.asarray(x, np.uint8)[..., None])
+            return _Conversion(spec, lambda x: np.asarray(x, np.uint8))
     if np.issubdtype(space.dtype, np.integer) or space.dtype == np.bool_:
         limits = np.iinfo(np.int32)
         low = max(limits.min, int(np.min(space.low)) if space.low.size else 0)

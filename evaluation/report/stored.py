@@ -243,7 +243,7 @@ def _add_run(
         return
     first, other = runs.setdefault(key, (path, result))
     pairs = zip((*result.window, *result.curve), (*other.window, *other.curve), strict=True)
-    if not all(np.array_equal(x, y) for x, y in pairs):
+    if not all(np.array_equal(x, y, equal_nan=True) for x, y in pairs):
         name, task, seed = key
         yield (
             f"{name} on {task} with seed {seed} is in {first} and, with other results,"

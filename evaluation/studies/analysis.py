@@ -43,7 +43,7 @@ from evaluation.report.page import Section
 from evaluation.report.stored import merge, read_manifest
 from evaluation.studies import plots, policy_updates, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
-from evaluation.training import Run
+from evaluation.training import ContenderRun
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
 _INFLUENCE_STEPS = 30
@@ -122,7 +122,7 @@ def analyse(
     sections: list[policy_updates.PushSection | AnalysisSection] = [first]
     numbers: dict[str, Any] = {"push": pushes}
     for task in tasks:
-        run = Run(contender, task, 0)
+        run = ContenderRun(contender, task, 0)
         agent, learner = agent_of_run(run.folder(runs), run)
         assert isinstance(agent, RuleAgent)
         heading = f"{contender.name} on {task.name}"
@@ -208,7 +208,7 @@ def _analyse_agent(
 def _table(header: str, columns: Mapping[str, Mapping[Any, float]]) -> list[dict[str, Any]]:
     """Return rows of columns, which have equal keys, after a first column of the keys."""
     keys = next(iter(columns.values()), {})
-    return [{header: key, **{name: f"{x[key]:.5g}" for name, x in columns.items()}} for key in keys]
+    return [{header: key, **{name: f"{x[key]:.7g}" for name, x in columns.items()}} for key in keys]
 
 
 def _peaks(values: Float[np.ndarray, "steps"]) -> list[int]:

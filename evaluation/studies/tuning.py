@@ -30,7 +30,7 @@ from agents.search_space import RULE_RANGES, Ranges, Settings
 from disco_common import json_lines, plugins
 from disco_common.files import write_atomically
 from evaluation import tuned_settings
-from evaluation.config import EvaluationConfig, family_of
+from evaluation.config import EvaluationConfig, algorithm_of
 from evaluation.contenders import Contender, RuleContender, random_policy, tuned_algorithm
 from evaluation.evaluate import Execution, make_runs
 from evaluation.report.evaluation_files import to_csv
@@ -104,7 +104,7 @@ def trials(rules: Sequence[RuleContender], config: EvaluationConfig, number: int
       ValueError: if an algorithm has no ranges, or an agent's configuration is impossible.
     """
     found = []
-    for family in dict.fromkeys(map(family_of, config.baselines)):
+    for family in dict.fromkeys(map(algorithm_of, config.baselines)):
         ranges = registry.find(family).ranges
         if not ranges:
             raise ValueError(f"{family} has no ranges to search; expected another algorithm.")

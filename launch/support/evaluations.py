@@ -39,7 +39,7 @@ from evaluation.executors import Executor
 from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.rules import copies_in, copy_of_rule, find_plugin
 from evaluation.scoring import references
-from evaluation.training import Run, job_groups, train_runs
+from evaluation.training import ContenderRun, job_groups, train_runs
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, find_tuned, settings_by_contender
 from launch.support import commands, tracking, workdirs
 from launch.support.command_flags import config_overrides, listed_paths
@@ -196,21 +196,27 @@ def run(experiment: Experiment, how: Execution | None = None) -> WrittenEvaluati
       WorkdirHeldError: if another command has the workdir open.
       ValueError, OSError: as `opened_workdir` and `evaluation.evaluate.evaluate` do.
     """
-    one = experiment
-    with opened_workdir(one.workdir, one.identity, one.contenders) as folder:
-        if one.tuned is not None and not (folder / TUNED_FILE).exists():
-            tuned_settings.write(folder / TUNED_FILE, one.tuned)
-        what = one.tasks, one.contenders, one.config, folder
-        return evaluate(*what, provenance(), how or shown(), one.scales)
+    contenders, tuned = experiment.contenders, experiment.tuned
+    with opened_workdir(experiment.workdir, experiment.identity, contenders) as folder:
+        if tuned is not None and not (folder / TUNED_FILE).exists():
+            tuned_settings.write(folder / TUNED_FILE, tuned)
+        return evaluate(
+            experiment.tasks,
+            contenders,
+            experiment.config,
+            folder,
+            provenance(),
+            how or shown(),
+            experiment.scales,
+        )
 
 
 def run_tracked(values: Any) -> WrittenEvaluation:
     """Run or continue the evaluation that the flags of `launch.evaluate` describe (`run`)."""
-    where = tracking.of_flags(values)
+    trackers, experiment = tracking.of_flags(values), of_flags(values)
+    folder, settings = pathlib.Path(experiment.workdir), dataclasses.asdict(experiment.config)
     with opened(values) as how:
-        one = of_flags(values)
-        settings = dataclasses.asdict(one.config)
-        return run(one, tracking.tracked(how, pathlib.Path(one.workdir), where, settings))
+        return run(experiment, tracking.tracked(how, folder, trackers, settings))
 
 
 @contextlib.contextmanager
@@ -282,14 +288,14 @@ class _Enough(Exception):
     """Ends a job that was begun to be measured."""
 
 
-def _is_finished(workdir: pathlib.Path, one: Run) -> bool:
+def _is_finished(workdir: pathlib.Path, one: ContenderRun) -> bool:
     with contextlib.suppress(storage.DamagedResultError):
         found = storage.read(one.folder(workdir))
         return found is not None
     return False
 
 
-def _steps_per_second(group: Sequence[Run], config: EvaluationConfig) -> float:
+def _steps_per_second(group: Sequence[ContenderRun], config: EvaluationConfig) -> float:
     """Return the environment steps per second of a job's first pass, of all its runs together."""
     devices = jax.local_device_count()
     group = group[: devices * runs_per_pass(config.runs_at_once, len(group), devices)]

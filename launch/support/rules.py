@@ -210,8 +210,8 @@ def export(
     """Write an average rule of a run to a rule file; return its provenance.
 
     The rule is that of a meta-step's probe or checkpoint, or of the start (0); by default of the
-    best probe, or of the newest checkpoint if there is no probe. Workdirs of evaluations of that
-    rule are for its card.
+    best probe, or the newest good one if there is no probe. Workdirs of evaluations of that rule
+    are for its card.
 
     Raises:
       ValueError: if the workdir is not that of a discovery run, or has no such rule; if a probe is
@@ -226,15 +226,15 @@ def export(
     if meta_step == 0:
         rule, found = make_rule(settings, folder), rule_provenance(settings, 0, {})
     elif kept:
-        rule, header = ablations.read(kept[-1])
+        rule, header = _newest_good(kept)
         found = header["provenance"] | ({} if probe is None else {"probe_score": probe.score})
     else:
-        there = [int(x.stem) for x in sorted(folder.glob("rules/[0-9]*[0-9].npz"))]
+        there = sorted(int(x.stem) for x in folder.glob("rules/*.npz") if x.stem.isdecimal())
         reason = (
-            f"of meta-step {meta_step}; it has those of {there}"
+            f"of meta-step {meta_step}; it has {len(there)}, of {there[0]} to {there[-1]}"
             if there
             else "yet. A run writes one with each checkpoint; runs of version 0.1.0, which wrote"
-            " none, do when launch.discover continues them"
+            " none, do when launch.discover continues them, to more --config.meta_steps"
         )
         raise ValueError(f"{str(folder)!r} has no rule {reason}.")
     if evaluations:
@@ -245,6 +245,16 @@ def export(
         write_atomically(path.with_suffix(".md"), text)
     disco.save(rule, output, found)
     return found
+
+
+def _newest_good(kept: Sequence[pathlib.Path]) -> tuple[disco.Rule, dict[str, Any]]:
+    """Return the last of some rules that can be read, with its header; raise the oldest's error."""
+    for file in reversed(kept[1:]):
+        try:
+            return ablations.read(file)
+        except (OSError, disco.RuleFileError) as error:
+            logging.warning("%s The one before it is exported.", error)
+    return ablations.read(kept[0])
 
 
 def _settings(folder: pathlib.Path) -> DiscoverSettings:

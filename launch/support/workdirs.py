@@ -187,7 +187,7 @@ def require_same_settings(
     workdir: str | os.PathLike,
     settings: Any,
     changeable: Sequence[str] = (),
-    sources: Mapping[str, str] = MappingProxyType({}),
+    sources: Mapping[str, str] | None = None,
 ) -> None:
     """Refuse a folder of a run of other settings; it need not exist, and nothing is written.
 
@@ -197,7 +197,8 @@ def require_same_settings(
       workdir: the folder.
       settings: a dataclass of JSON values and further dataclasses.
       changeable: dotted names of fields that may differ from those on disk.
-      sources: the SHA-256 of files that tasks are read from, by the tasks' names.
+      sources: the SHA-256 of files that tasks are read from, by the tasks' names; None where they
+        are not compared.
 
     Raises:
       ValueError: if the folder belongs to a run of other settings, if a file of its tasks has
@@ -221,6 +222,8 @@ def require_same_settings(
                 f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
                 " another workdir, or use those values."
             )
+    if sources is None:
+        return
     if different := _differences({**sources, **(files_found or {})}, dict(sources)):
         raise ValueError(
             f"The files that tasks of {str(folder)!r} are read from have changed since the run was"

@@ -11,7 +11,7 @@ import pytest
 import disco
 import environments
 from agents.random_agent import RandomAgent
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import AgentConfig, RuleAgent, make_agent
 from environments import SimulatorError, output_checks
 from environments.names import with_arguments
 from environments.processes import SerialSimulators
@@ -20,7 +20,7 @@ from evaluation import playing
 from tests.environments import habits
 from tests.environments.streams import LAST, dynamics_of, record
 from tests.launch.common import TINY, after_start, outcomes_of
-from training import device, host
+from training import device, host, iteration
 from training.records import Run
 from training.schedule import TrainingSettings
 
@@ -95,6 +95,20 @@ def test_jax_environments_that_are_accepted(case):
     task = environments.make(f"{MAKE}/{case}")
     output_checks._check_jax(dynamics_of(task), ())
     environments.start(task, 1, 0).close()
+
+
+@pytest.mark.parametrize("case", ["vector", "integers", "dictionary"])
+def test_what_is_accepted_is_replayed_as_it_comes(case):
+    task = environments.make(f"{MAKE}/{case}")
+    config = AgentConfig(num_environments=2, batch_size=4, unroll_length=3, replay_ratio=0.5)
+    agent = make_agent(disco.ActorCritic(), config, task)
+    key, dynamics = jax.random.key(0), dynamics_of(task)
+
+    def trained():
+        state = iteration.init(agent, dynamics, task.params, key)
+        return iteration.advance(agent, dynamics, task.params, state, key, jax.numpy.int32(0))[0]
+
+    assert jax.eval_shape(trained).replay is not None
 
 
 @pytest.mark.parametrize("case", habits.JAX_REFUSED)

@@ -24,7 +24,7 @@ from evaluation.results import Episodes, LearningCurves, RunResult
 from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
-from evaluation.training import Run, train_runs
+from evaluation.training import ContenderRun, train_runs
 from training.schedule import Report
 
 CONFIG = EvaluationConfig(
@@ -88,7 +88,7 @@ def train(
     report: Report = lambda *_: None,
 ) -> LearningCurves:
     """A contender's curves on tasks that are all outside JAX, or all of equal dynamics."""
-    runs = [[Run(contender, task, seed) for seed in range(config.seeds)] for task in tasks]
+    runs = [[ContenderRun(contender, task, seed) for seed in range(config.seeds)] for task in tasks]
     flat = [run for row in runs for run in row]
     groups = [[run] for run in flat] if tasks[0].is_host else [flat]
     found = [
@@ -110,7 +110,10 @@ def load(
 ) -> LearningCurves:
     """A contender's curves, from the results that an evaluation kept."""
     results = [
-        [storage.load(Run(contender, task, seed).folder(folder)) for seed in range(config.seeds)]
+        [
+            storage.load(ContenderRun(contender, task, seed).folder(folder))
+            for seed in range(config.seeds)
+        ]
         for task in tasks
     ]
     return LearningCurves.of([[x for x in row if x is not None] for row in results], config)
@@ -135,7 +138,9 @@ def write_runs(
         for task in found:
             for index in range(config.seeds):
                 score = level + 0.1 * index
-                storage.save(Run(contender, task, index).folder(folder), result(score, config))
+                storage.save(
+                    ContenderRun(contender, task, index).folder(folder), result(score, config)
+                )
     return found
 
 
@@ -155,7 +160,8 @@ def write_evaluation(
                 score = level + 0.1 * rng.normal() + 0.01 * seed + shift
                 if (contender.name, task.name, index) not in skip:
                     storage.save(
-                        Run(contender, task, index).folder(folder), result(score, config, strip)
+                        ContenderRun(contender, task, index).folder(folder),
+                        result(score, config, strip),
                     )
     return read_manifest(folder)
 

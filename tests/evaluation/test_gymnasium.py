@@ -18,7 +18,7 @@ from disco_common import stopping
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, Contender, make_contenders, rule_contenders
 from evaluation.results import RunResult
-from evaluation.training import Run, train_runs
+from evaluation.training import ContenderRun, train_runs
 from tests.agents import tiny
 from tests.agents.common import without_speed
 from tests.agents.tiny import dreamer, iris
@@ -90,7 +90,7 @@ def train(
         if steps == stop:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    run = Run(contender_named(name), environments.make(f"gymnasium/{task}"), 0)
+    run = ContenderRun(contender_named(name), environments.make(f"gymnasium/{task}"), 0)
     with stopping.noting():
         (result,) = train_runs([run], CONFIG, [folder / "run"], folder / "group", report)
     return result, Records(folder / "run").metrics()

@@ -10,7 +10,7 @@ import environments
 from agents import compilation
 from evaluation import training
 from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders, rule_contenders
-from evaluation.training import Run, job_groups, train_runs, with_compute
+from evaluation.training import ContenderRun, job_groups, train_runs, with_compute
 from tests.evaluation.common import CONFIG
 from tests.meta.common import small_rule
 
@@ -26,7 +26,7 @@ def test_a_long_evaluation_drops_programs_between_jobs(tmp_path, monkeypatch):
     monkeypatch.setattr(compilation, "_MANY_MAPPINGS", 0)
     config = dataclasses.replace(CONFIG, baselines=(), budget=2_000)
     (random,) = make_contenders((), config)
-    run = Run(random, environments.make("catch/5x5"), 0)
+    run = ContenderRun(random, environments.make("catch/5x5"), 0)
     train_runs([run], config, [tmp_path / "run"], tmp_path / "group")
     program(1)
     assert len(traced) == 2
@@ -56,7 +56,9 @@ def contenders(tmp_path):
 
 
 def groups_of(contenders, most=None):
-    runs = [Run(one, task, seed) for one in contenders for task in TASKS for seed in range(2)]
+    runs = [
+        ContenderRun(one, task, seed) for one in contenders for task in TASKS for seed in range(2)
+    ]
     return [
         sorted({run.contender.name for run in group})
         for group in job_groups(runs, most)
@@ -80,7 +82,7 @@ def test_on_an_accelerator_rules_of_equal_sizes_share_a_job(contenders, monkeypa
 def test_runs_of_a_shared_job_keep_their_own_rule(contenders, tmp_path):
     config, made = contenders
     rules = [one for one in made if one.name in ("one", "two")]
-    runs = [Run(one, TASKS[0], 0) for one in rules]
+    runs = [ContenderRun(one, TASKS[0], 0) for one in rules]
     together = train_runs(
         runs, config, [tmp_path / f"{one.name}" for one in rules], tmp_path / "group"
     )

@@ -74,10 +74,14 @@ def test_reads_nothing_but_the_rule_and_changes_nothing(workdir, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in (workdir, *workdir.rglob("*"))} == before
 
 
-def test_a_damaged_rule_is_refused_by_name(workdir, tmp_path):
+def test_a_damaged_rule_is_passed_over_and_named(workdir, tmp_path, caplog):
     kept_rule(workdir, 4).write_bytes(b"")
+    assert export(str(workdir), str(tmp_path / "rule.npz"))["meta_steps"] == 2
+    assert "rules/00000004.npz" in caplog.text
     with pytest.raises(disco.RuleFileError, match=r"rules/00000004\.npz"):
-        export(str(workdir), str(tmp_path / "rule.npz"))
+        export(str(workdir), str(tmp_path / "rule.npz"), meta_step=4)
+    with pytest.raises(ValueError, match=r"no rule of meta-step 3; it has 2, of 2 to 4\."):
+        export(str(workdir), str(tmp_path / "rule.npz"), meta_step=3)
 
 
 def test_the_rule_of_a_deleted_checkpoint_is_kept(tmp_path):

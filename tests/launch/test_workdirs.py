@@ -158,6 +158,7 @@ def test_files_of_tasks_may_not_change(tmp_path):
         open_workdir(tmp_path, Settings(), a="1")
     with pytest.raises(ValueError, match="with another config: steps is"):
         open_workdir(tmp_path, Settings(steps=1), a="1")
+    require_same_settings(tmp_path, Settings())  # Of whoever does not know the files.
     (tmp_path / "sources.json").write_text("[")
     with pytest.raises(ValueError, match=r"sources\.json is damaged"):
         open_workdir(tmp_path, Settings(), a="1")

@@ -145,7 +145,7 @@ def _check(
     AT_LEAST_1.require_value("horizon", horizon)
     FRACTION.require_value("slip", slip)
     for thing in objects:
-        FRACTION.require(thing, "", "termination", "respawn", "walk")
+        FRACTION.require_numbers(thing, "termination", "respawn", "walk")
         require(
             0 <= thing.kind < dynamics.kinds,
             f"Expected an object kind below {dynamics.kinds}, found {thing.kind}.",

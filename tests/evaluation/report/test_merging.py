@@ -7,7 +7,7 @@ import pytest
 from evaluation import storage
 from evaluation.contenders import RuleContender
 from evaluation.report.stored import merge, read_manifest
-from tests.evaluation.common import CONFIG, TASKS, write_evaluation
+from tests.evaluation.common import CONFIG, TASKS, result, write_evaluation
 
 
 def test_an_evaluation_is_read_as_it_was_written(tmp_path):
@@ -58,6 +58,9 @@ def test_other_seeds_are_put_together(tmp_path):
 
 def test_the_same_results_twice_are_no_problem(tmp_path):
     one, two = (write_evaluation(tmp_path / name) for name in ("one", "two"))
+    for evaluation in (one, two):  # A return that is not finite is unknown on disk.
+        path = storage.run_path(evaluation.folder, "grid57", TASKS[0], 0)
+        storage.save(path, result(float("nan")))
     [merged] = merge([one, two])
     assert merged.problems == ()
     assert merged.seeds == (0, 1)
