@@ -247,7 +247,7 @@ def export(
     return found
 
 
-def _newest_good(kept: Sequence[pathlib.Path]) -> tuple[disco.Rule, dict[str, Any]]:
+def _newest_good(kept: Sequence[pathlib.Path]) -> tuple[disco.DiscoveredRule, dict[str, Any]]:
     """Return the last of some rules that can be read, with its header; raise the oldest's error."""
     for file in reversed(kept[1:]):
         try:
