@@ -164,21 +164,13 @@ def test_refused_in_a_sentence(tmp_path):
         assert not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"devices_per_agent": 3}, "is 3; expected a divisor of the number of devices of each pro"),
-        (
-            {"devices_per_agent": 2},
-            r"_trajectories is 3; expected a multiple of devices_per_agent ",
-        ),
-    ],
-)
-def test_devices_that_cannot_share_an_agent_are_refused(changes, said):
-    settings = get_settings()
-    meta = dataclasses.replace(settings.meta, validation_trajectories=3)
-    with pytest.raises(ValueError, match=said):
-        make_discovery(dataclasses.replace(settings, meta=meta, **changes)).check()
+def test_devices_that_cannot_share_an_agent_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="is 3; expected a divisor of the number of devices of"):
+        make_discovery(dataclasses.replace(get_settings(), devices_per_agent=3))
+    flags = [f"--workdir={tmp_path / 'run'}", TINY, "--config.devices_per_agent=4"]
+    status, output = outcome(start("launch.discover", *flags, JAX_NUM_CPU_DEVICES="4"))
+    assert status == 2, output
+    assert "meta.validation_trajectories is 2; expected a multiple of devices_per_agent" in output
 
 
 @pytest.mark.slow
