@@ -198,7 +198,10 @@ class UnrollTargets:
 def unroll_targets(
     batch: Batch | disco.Trajectory, value: Float[Array, "T_plus_1 B"], num_steps: int
 ) -> UnrollTargets:
-    """Return the targets of model unrolls that start in each of the first T states."""
+    """Return the targets of model unrolls that start in each of the first T states.
+
+    `value` is of all states; the states after an episode's end have none.
+    """
     length = batch.action.shape[0]
     last, mask = jnp.asarray(batch.last), jnp.asarray(batch.mask)
     rows = jnp.arange(length)

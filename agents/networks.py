@@ -88,8 +88,9 @@ def make_network(
     """Return a network with the outputs of a rule.
 
     An output of rank 2 has a row per action and comes from the action-conditional model; the others
-    come from the embedding. The burn-in is of rows at the start of each unroll that only update the
-    memory: they have no outputs, and no gradient flows through them.
+    come from the embedding. `frame_stack` frames are one input. The burn-in is of rows at the start
+    of each unroll that only update the memory: they have no outputs, and no gradient flows through
+    them.
     """
     history_spec = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
     functions = NetworkFunctions(config, observation_spec, num_actions, output_shapes, history_spec)

@@ -271,7 +271,8 @@ def vtrace(
     """Return V-trace estimates (Espeholt et al. 2018, arXiv 1802.01561), cut where episodes end.
 
     Values to bootstrap from are `target_value`. Gamma, `discount`, is multiplied by the
-    environment's discount; `max_ratio` is rho bar and c bar, at least 1. Otherwise as `retrace`.
+    environment's discount; `max_ratio` is rho bar and c bar, at least 1. The others are as of
+    `retrace`; `value` and `target_value` have no default.
     """
     rho = importance_ratio(logits, trajectory)
     trace = lambda_ * (1.0 - trajectory.last.astype(rho.dtype))

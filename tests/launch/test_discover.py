@@ -211,5 +211,5 @@ def test_export_of_an_older_checkpoint(uninterrupted, tmp_path):
     assert provenance["meta_steps"] == META_STEPS - 2
     leaves = [jax.tree.leaves(disco.load(file)) for file in (newest, older)]
     assert any(np.any(a != b) for a, b in zip(*leaves, strict=True))
-    with pytest.raises(ValueError, match=r"has no rule of meta-step 999; it has those of \[2, 4"):
+    with pytest.raises(ValueError, match=r"has no rule of meta-step 999; it has \d+, of 2 to"):
         export(str(uninterrupted), str(older), meta_step=999)
