@@ -262,7 +262,7 @@ with unchecked():
         ),
         "no trajectory": (
             jax.tree.map(lambda x: x[:, :0], TRAJECTORY),
-            r"trajectory\.action has shape \(7, 0\); expected at least",
+            r"trajectory\.action has shape \(7, 0\); expected \[T, B\], with at least",
         ),
         "no batch axis": (
             jax.tree.map(lambda x: x[:, 0], TRAJECTORY),
