@@ -91,8 +91,13 @@ def train(name: str, folder: pathlib.Path, stop: int | None = None, number: int 
     return trained, Records(folder / "run").metrics()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=pytest.mark.slow if x == "muesli" else pytest.mark.thorough)
+        for x in AGENTS
+    ],
+)
 def test_a_run_that_was_killed_continues_exactly(name, tmp_path):
     whole, metrics = train(name, tmp_path / "whole")
     assert whole.is_finite

@@ -107,7 +107,7 @@ def scalar_of(tree: Any) -> jax.Array:
     "name",
     [
         pytest.param("discovered", marks=pytest.mark.slow),
-        pytest.param("discovered, extended", marks=pytest.mark.slow),
+        pytest.param("discovered, extended", marks=pytest.mark.thorough),
         "categorical actor-critic",
         "policy gradient",
     ],

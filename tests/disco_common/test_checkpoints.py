@@ -428,12 +428,12 @@ def test_flipped_bits_of_the_manifests_format(directory):
             assert_is_state(reader.restore(state(0)), 3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # The fuzzer flips bits of checkpoints, too.
 def test_many_flipped_bits_of_the_manifest(directory):
     assert_each_flip_is_noticed(directory, [manifest_of(directory, 4)], first=0, every=5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough  # The fuzzer flips bits of checkpoints, too.
 def test_many_flipped_bits_of_other_metadata(directory):
     files = [file for file in metadata_files(directory) if file != manifest_of(directory, 4)]
     assert_each_flip_is_noticed(directory, files, first=0, every=23)

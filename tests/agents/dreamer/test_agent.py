@@ -56,8 +56,13 @@ def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int |
     return trained, Records(folder / "run").metrics()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["nature", "v1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("nature", marks=pytest.mark.slow),
+        pytest.param("v1", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_run_that_was_stopped_goes_on_as_if_it_never_was(tmp_path, name):
     config = dataclasses.replace(TINY, version=name)
     task = environments.make("catch/5x5")
@@ -107,8 +112,13 @@ def test_sizes(name, size, expected, critic):
         assert num_parameters(params["critic"]) == critic
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["nature", "v1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("nature", marks=pytest.mark.slow),
+        pytest.param("v1", marks=pytest.mark.thorough),
+    ],
+)
 def test_bfloat16_is_near_float32(name):
     """The losses and their gradients, whose parameters stay in float32."""
     small = {"deterministic": 32, "units": 16, "depth": 4, "horizon": 4}
@@ -273,8 +283,13 @@ def test_continuous_actions_never_leave_their_bounds():
     np.testing.assert_allclose(scaled[3], np.add(low, high) / 2, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("preset_name", ["nature", "v1"])
+@pytest.mark.parametrize(
+    "preset_name",
+    [
+        pytest.param("nature", marks=pytest.mark.slow),
+        pytest.param("v1", marks=pytest.mark.thorough),
+    ],
+)
 def test_continuous_actions_and_several_vectors(tmp_path, preset_name):
     pytest.importorskip("dm_control")
     sized = {

@@ -64,7 +64,7 @@ def whole(tmp_path_factory):
     [
         pytest.param(32, signal.SIGKILL, id="one", marks=pytest.mark.thorough),
         pytest.param(48, signal.SIGKILL, id="two", marks=pytest.mark.thorough),
-        pytest.param(80, signal.SIGKILL, id="three", marks=pytest.mark.slow),
+        pytest.param(80, signal.SIGKILL, id="three", marks=pytest.mark.thorough),
         pytest.param(80, signal.SIGTERM, id="three, asked", marks=pytest.mark.thorough),
     ],
 )
