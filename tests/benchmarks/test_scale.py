@@ -36,6 +36,7 @@ def test_costs_grow_with_the_number_of_updates(agents):
     assert agents[3].memory(1)["residuals"] == 3 * agents[1].memory(1)["residuals"]
 
 
+@pytest.mark.slow
 def test_devices_share_agents_or_an_agents_batches(agents):
     groups, settings = [agents[3]], disco57.get_config()
     alone, shared = layouts(settings, groups, 2)
