@@ -133,20 +133,13 @@ def _to_json(
     if "config.agent.learning_rate" not in origins:
         settings["agent"]["learning_rate"] = None
     curve_steps, curves, estimates = [], {}, {}
-    improvement, differences = [], []
     if compared is not None:
         curve_steps, curves = compared.curves(statistics.mean_over_tasks)
         estimates = {
             name: {label: x._asdict() for label, x in own.items()}
             for name, own in compared.aggregates.items()
         }
-        improvement, differences = (
-            [
-                {"rule": rule, "baseline": baseline, **found[rule, baseline]._asdict()}
-                for rule, baseline in evaluation.rules_and_baselines
-            ]
-            for found in (compared.improvement, compared.differences)
-        )
+    improvement, differences = _pairs_to_json(evaluation)
     contenders = {}
     for name, description in descriptions.items():
         ends = zip(("mean", "low", "high"), curves.get(name, ()), strict=bool(curves))
@@ -181,6 +174,21 @@ def _to_json(
         "normalized_curve_environment_steps": list(map(int, curve_steps)),
         "contenders": contenders,
     }
+
+
+def _pairs_to_json(evaluation: Evaluation) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the probabilities of improvement and the differences of rules and baselines."""
+    compared = evaluation.by_references
+    if compared is None:
+        return [], []
+    improvement, differences = (
+        [
+            {"rule": rule, "baseline": baseline, **found[rule, baseline]._asdict()}
+            for rule, baseline in evaluation.rules_and_baselines
+        ]
+        for found in (compared.improvement, compared.differences)
+    )
+    return improvement, differences
 
 
 def _tasks_to_json(evaluation: Evaluation, name: str) -> dict[str, Any]:
