@@ -28,6 +28,7 @@ import pandas as pd
 
 from disco_common import json_lines
 from disco_common.files import write_atomically
+from evaluation.config import EvaluationConfig
 from evaluation.published import published_scores
 from evaluation.report import plots
 from evaluation.report.main_result import MainResult, main_result
@@ -121,17 +122,12 @@ def _to_json(
 ) -> dict[str, Any]:
     """Return the contents of `results.json`.
 
-    Missing numbers are null. Nested lists are indexed in the order that their names say. A learning
-    rate that no agent used is null: those of the settings if every rule, or every baseline, has its
-    own, and that of a contender that has none. A contender's `start_seconds` and `train_seconds`
-    are sums of wall times over its jobs (`evaluation.results.LearningCurves`); `start_seconds` of
-    runs in host environments is 0.
+    Missing numbers are null. Nested lists are indexed in the order that their names say. The
+    learning rate of a contender that has none is null. A contender's `start_seconds` and
+    `train_seconds` are sums of wall times over its jobs (`evaluation.results.LearningCurves`);
+    `start_seconds` of runs in host environments is 0.
     """
     config, compared = evaluation.config, evaluation.by_references
-    settings = dataclasses.asdict(config)
-    origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
-    if "config.agent.learning_rate" not in origins:
-        settings["agent"]["learning_rate"] = None
     curve_steps, curves, estimates = [], {}, {}
     if compared is not None:
         curve_steps, curves = compared.curves(statistics.mean_over_tasks)
@@ -157,7 +153,7 @@ def _to_json(
         "score": config.score_definition,
         "normalized_score": "(score - random policy's) / (reference - random policy's), both of"
         " which are constants (references)",
-        "config": settings,
+        "config": _config_to_json(config, descriptions),
         "seeds": config.all_seeds,
         "environment_steps_per_run": config.num_steps,
         "provenance": provenance,
@@ -174,6 +170,17 @@ def _to_json(
         "normalized_curve_environment_steps": list(map(int, curve_steps)),
         "contenders": contenders,
     }
+
+
+def _config_to_json(
+    config: EvaluationConfig, descriptions: Mapping[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the settings; their learning rate is null if no contender learned by it."""
+    settings = dataclasses.asdict(config)
+    origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
+    if "config.agent.learning_rate" not in origins:
+        settings["agent"]["learning_rate"] = None
+    return settings
 
 
 def _pairs_to_json(evaluation: Evaluation) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
