@@ -78,9 +78,7 @@ class CheckpointReader:
             raise CheckpointError(message) from error
         return sorted(int(name) for name in names if _STEP.fullmatch(name))
 
-    def restore(
-        self, like: T | Callable[[int], T], agents: Any = 0, *, part: bool = False
-    ) -> tuple[int, T] | None:
+    def restore(self, like: T | Callable[[int], T], agents: Any = 0) -> tuple[int, T] | None:
         """Return the step and state of the newest undamaged checkpoint.
 
         Damaged ones are skipped, with a warning.
@@ -90,7 +88,6 @@ class CheckpointReader:
             `jax.ShapeDtypeStruct`s; or a function from a checkpoint's step to such a state.
           agents: a prefix of the state: the number of agents that each array is stacked over,
             without padding, whose length may differ and whose values are undefined; 0 for none.
-          part: whether the checkpoint may have arrays that `like` lacks. They are not read.
 
         Returns:
           Its step and state, on devices where `like` has a sharding and otherwise NumPy; None if
@@ -105,7 +102,7 @@ class CheckpointReader:
         while left := [step for step in self.steps() if step not in damages]:
             step = left[-1]
             expected = cast(T, like(step) if callable(like) else like)
-            state, damage = self._read(step, expected, agents, part)
+            state, damage = self._read(step, expected, agents)
             if damage is None:
                 self.pass_over({s: reason for s, reason in damages.items() if s > step})
                 return step, state
@@ -116,7 +113,7 @@ class CheckpointReader:
             raise CheckpointError(f"None of the checkpoints {which} can be read: {reasons}.")
         return None
 
-    def load(self, step: int, like: T, agents: Any = 0, *, part: bool = False) -> T:
+    def load(self, step: int, like: T, agents: Any = 0) -> T:
         """Return the state in the checkpoint of one step; other arguments are as of `restore`.
 
         Raises:
@@ -124,7 +121,7 @@ class CheckpointReader:
             run of other sizes or by another version of this module.
         """
         if step in self.steps():
-            state, damage = self._read(step, like, agents, part)
+            state, damage = self._read(step, like, agents)
             if damage is None:
                 return state
             if step in self.steps():
@@ -144,7 +141,7 @@ class CheckpointReader:
                 damage,
             )
 
-    def _read(self, step: int, like: T, agents: Any, part: bool) -> tuple[T, str | None]:
+    def _read(self, step: int, like: T, agents: Any) -> tuple[T, str | None]:
         """Return a checkpoint's state, and what is damaged in it; None if nothing is.
 
         A checkpoint that is damaged for one process counts as damaged for all.
@@ -152,7 +149,7 @@ class CheckpointReader:
         state, damage = like, None
         for _ in range(2):  # A network file system may fail once.
             try:
-                state, damage = self._read_own(step, like, agents, part), None
+                state, damage = self._read_own(step, like, agents), None
                 break
             except (CheckpointError, MemoryError, jax.errors.JaxRuntimeError):
                 raise  # Every process raises these, or a device does; the files are undamaged.
@@ -165,14 +162,14 @@ class CheckpointReader:
                 damage = f"for processes {np.flatnonzero(is_damaged).tolist()}"
         return state, damage
 
-    def _read_own(self, step: int, like: T, agents: Any, part: bool) -> T:
+    def _read_own(self, step: int, like: T, agents: Any) -> T:
         """Return the part of a checkpoint's state that this process's devices hold."""
         folder, counts = self.directory / str(step), by_path(jax.tree.broadcast(agents, like))
         files.require_regular_within(folder)
         read = ocp.args.Composite(manifest=ocp.args.JsonRestore())  # pyright: ignore
         described = _arrays_of(self._reader.restore(folder, args=read)["manifest"], folder)
         expected = by_path(like)
-        _require_fit(folder, described, expected, counts, part)
+        _require_fit(folder, described, expected, counts)
         restore_args = {}
         for name, target in expected.items():
             restore_args[name] = ocp.RestoreArgs(restore_type=np.ndarray)
@@ -182,7 +179,7 @@ class CheckpointReader:
                 )
         read = ocp.args.Composite(
             state=ocp.args.PyTreeRestore(  # pyright: ignore[reportCallIssue]
-                item=expected, restore_args=restore_args, partial_restore=part
+                item=expected, restore_args=restore_args
             )
         )
         arrays = self._reader.restore(folder, args=read)["state"]
@@ -378,12 +375,9 @@ def _require_fit(
     described: Mapping[str, Any],
     expected: Mapping[str, Any],
     counts: Mapping[str, int],
-    part: bool,
 ) -> None:
     """Refuse a checkpoint whose arrays do not fit the run."""
-    missing, other = set(expected) - set(described), set(described) - set(expected)
-    if missing or (other and not part):
-        odd = sorted(missing if part else missing | other)[:3]
+    if odd := sorted(set(expected) ^ set(described))[:3]:
         raise CheckpointError(
             f"Checkpoint {folder} is of another kind of run: it differs in {odd}. If another"
             " version of this code wrote it, that version can finish the run; without the folder"
