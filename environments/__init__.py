@@ -25,8 +25,7 @@ from environments.errors import (
 )
 from environments.output_checks import require_declared_outputs
 from environments.processes import available_processors
-from environments.protocols import SuiteProtocol
-from environments.registry import Group, frames_per_action, group, make, protocol, suite
+from environments.registry import Group, frames_per_action, group, make, suite
 from environments.simulators import JaxSimulators, seed_of, start
 
 __all__ = [
@@ -45,14 +44,12 @@ __all__ = [
     "Simulator",
     "SimulatorError",
     "Simulators",
-    "SuiteProtocol",
     "available_processors",
     "episode_results",
     "frames_per_action",
     "group",
     "make",
     "num_actions",
-    "protocol",
     "require_declared_outputs",
     "restart",
     "seed_of",

@@ -22,15 +22,14 @@ from disco_common import plugins
 from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
 from environments.errors import EnvironmentNameError, unknown_name
 from environments.names import require_length
-from environments.protocols import SuiteProtocol
 
 
 class _Module(NamedTuple):
     """A module of `environments.suites`, imported when one of its names is used.
 
-    It has the tables `SUITES`, names of environments, and `PROTOCOLS`, unless it has no suite; and
-    `make`, from an environment's whole name to the environment. `make` refuses the names that do
-    not exist in a module with families of parameters; elsewhere `registry.make` does.
+    It has the table `SUITES`, names of environments, unless it has no suite; and `make`, from an
+    environment's whole name to the environment. `make` refuses the names that do not exist in a
+    module with families of parameters; elsewhere `registry.make` does.
 
     Attributes:
       families: of its environments.
@@ -38,6 +37,7 @@ class _Module(NamedTuple):
       examples: names of environments that no suite has.
       has_parameters: whether there are other environments than those of suites and examples.
       is_host: whether they are simulated outside JAX.
+      frames_per_action: steps of the simulator for which each action is repeated.
     """
 
     families: str
@@ -45,6 +45,7 @@ class _Module(NamedTuple):
     examples: str = ""
     has_parameters: bool = False
     is_host: bool = False
+    frames_per_action: int = 1
 
 
 _MODULES = {
@@ -57,7 +58,13 @@ _MODULES = {
         "catch catch/5x5 catch/8x8 catch/10x5/recall deep_sea/5 deep_sea/10",
         has_parameters=True,
     ),
-    "atari": _Module("atari atari100k", "atari57 atari100k", has_parameters=True, is_host=True),
+    "atari": _Module(
+        "atari atari100k",
+        "atari57 atari100k",
+        has_parameters=True,
+        is_host=True,
+        frames_per_action=4,
+    ),
     "procgen": _Module(
         "procgen procgen_unseen procgen_all",
         "procgen16 procgen16_unseen procgen16_all",
@@ -71,6 +78,7 @@ _MODULES = {
         "dmlab dmlab_test dmlab_r2d2 dmlab_r2d2_test",
         "dmlab30 dmlab30_test dmlab30_r2d2 dmlab30_r2d2_test",
         is_host=True,
+        frames_per_action=4,
     ),
     "bsuite": _Module("bsuite", "bsuite bsuite_first", has_parameters=True, is_host=True),
     "gymnax": _Module(
@@ -80,7 +88,10 @@ _MODULES = {
         has_parameters=True,
     ),
     "control": _Module(
-        "control_proprio control_vision", "control_proprio control_vision", is_host=True
+        "control_proprio control_vision",
+        "control_proprio control_vision",
+        is_host=True,
+        frames_per_action=2,
     ),
     "minecraft": _Module("minecraft", "minecraft_diamond", is_host=True),
     "diagnostic": _Module("diagnostic", "diagnostic"),
@@ -167,22 +178,13 @@ def check_name(name: str) -> None:
         raise unknown_name(name, (*suites(), *names()), kind=kind)
 
 
-def protocol(name: str) -> SuiteProtocol:
-    """Return the published protocol of a suite.
-
-    Raises:
-      EnvironmentNameError: (a `ValueError`) if there is no such suite, saying which are near.
-    """
-    if name not in suites():
-        raise unknown_name(name, suites(), kind="suite")
-    return _imported(_module_of_suite(name)).PROTOCOLS[name]
-
-
 def frames_per_action(family: str) -> int:
-    """Return the frames for which a family's environments repeat an action; 1 if no suite says."""
+    """Return the steps of the simulator for which a family's environments repeat an action.
+
+    It is 1 for other packages' environments, too.
+    """
     module = _module_of_family(family)
-    own = _MODULES[module].suites.split() if module else ()
-    return next((protocol(x).frames_per_action for x in own if family_of(x) == family), 1)
+    return _MODULES[module].frames_per_action if module else 1
 
 
 def family_of(name: str) -> str:

@@ -1,1 +1,1 @@
-"""One module or package per suite: its environments, protocol, papers and default settings."""
+"""One module or package per suite: its environments, protocol and papers."""

@@ -1,21 +1,23 @@
 """Atari 2600 games through the Arcade Learning Environment's vector engine.
 
-Two protocols, each a suite. `PROTOCOLS` has their frames per action, episode limits, budgets and
-papers; sticky actions, action sets and no-ops are settings of `Atari`.
+Two protocols, each a suite; sticky actions, action sets and no-ops are settings of `Atari`.
 
 `atari57`, the environments `atari/<Game>`: 57 games, 200 million frames. Sticky actions with
 probability 0.25, the full set of 18 actions, no reward clipping, no life-loss signal, no
-no-ops at the start: Machado et al. 2018, "Revisiting the Arcade Learning Environment", section 5.
+no-ops at the start: Machado et al. 2018, "Revisiting the Arcade Learning Environment" (arXiv
+1709.06009), section 5.
 Episodes are truncated after 108,000 frames (30 minutes), as in Hessel et al. 2018, "Rainbow";
-Machado et al. truncate after 18,000 (5 minutes). Scores in DiscoRL (Methods, Extended Data
-Table 1) are of this protocol's budget.
+Machado et al. truncate after 18,000 (5 minutes). Scores in DiscoRL (Oh et al. 2025,
+https://www.nature.com/articles/s41586-025-09761-x; Methods, Extended Data Table 1) are of this
+protocol's budget.
 
 `atari100k`, the environments `atari100k/<Game>`: 26 games, 400,000 frames. No sticky actions,
 each game's own minimal action set, up to 29 no-ops at the start of an episode, episodes truncated
-after 108,000 frames. Budget, frame skip and games: Kaiser et al. 2020; IRIS, section 3.1; DreamerV3
-(arXiv v1), Table A.1. The rest is custom since Mnih et al. 2015. Some agents end training episodes
-at the loss of a life (IRIS, `agents.protocol.Experience.ends_at_life_loss`): `results` has the
-remaining lives, at every step; the stream itself continues.
+after 108,000 frames. Budget, frame skip and games: Kaiser et al. 2020 (arXiv 1903.00374); IRIS
+(Micheli et al. 2023, arXiv 2209.00588), section 3.1; DreamerV3 (arXiv 2301.04104v1), Table A.1. The
+rest is custom since Mnih et al. 2015. Some agents end training episodes at the loss of a life
+(IRIS, `agents.protocol.Experience.ends_at_life_loss`): `results` has the remaining lives, at every
+step; the stream itself continues.
 
 Papers with another protocol name it by arguments (`environments.names`): `sticky`, the probability
 of sticky actions, and `noops`, below which the number of no-ops is. `atari/Pong?noops=30&sticky=0`
@@ -40,7 +42,6 @@ from environments import names
 from environments.base import Environment
 from environments.errors import EnvironmentNameError, import_package, unknown_name
 from environments.processes import available_processors
-from environments.protocols import DISCORL, DREAMERV3, SuiteProtocol
 
 _ARGUMENTS = {"sticky": ("sticky", 1.0), "noops": ("max_noops", 100)}  # Field, largest value.
 FRAME_SKIP = 4
@@ -65,24 +66,6 @@ SUITES = {
     "atari100k": tuple(f"atari100k/{game}" for game in GAMES_100K),
 }
 _SUITE_OF = {"atari": "atari57", "atari100k": "atari100k"}  # By family.
-PROTOCOLS = {
-    "atari57": SuiteProtocol(
-        frames_per_action=FRAME_SKIP,
-        max_episode_frames=MAX_FRAMES,
-        budget_frames=200_000_000,
-        papers=("Machado et al. 2018, https://arxiv.org/abs/1709.06009", DISCORL),
-    ),
-    "atari100k": SuiteProtocol(
-        frames_per_action=FRAME_SKIP,
-        max_episode_frames=MAX_FRAMES,
-        budget_frames=400_000,
-        papers=(
-            "Kaiser et al. 2020, https://arxiv.org/abs/1903.00374",
-            "Micheli et al. 2023, https://arxiv.org/abs/2209.00588",
-            DREAMERV3,
-        ),
-    ),
-}
 
 
 @dataclasses.dataclass(frozen=True)

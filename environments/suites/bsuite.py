@@ -1,4 +1,4 @@
-"""bsuite (Osband et al. 2020, "Behaviour suite for reinforcement learning").
+"""bsuite (Osband et al. 2020, "Behaviour suite for reinforcement learning", arXiv 1908.03568).
 
 The environments `bsuite/<experiment>/<setting>`, for example `bsuite/catch/0`, are bsuite's own ids
 after `bsuite/`. The suite `bsuite` is all of them (408) but those of three experiments on MNIST
@@ -32,7 +32,6 @@ from dm_env import specs
 from environments.base import Environment, Simulator, Simulators
 from environments.errors import EnvironmentNameError, import_package, unknown_name
 from environments.processes import SerialSimulators
-from environments.protocols import BSUITE_SCORE, DREAMERV3, RETURN, SuiteProtocol
 
 NUM_SETTINGS = dict.fromkeys(
     """bandit bandit_noise bandit_scale cartpole cartpole_noise cartpole_scale cartpole_swingup
@@ -56,11 +55,6 @@ SUITES = {
     ),
     "bsuite_first": tuple(f"bsuite/{experiment}/0" for experiment in NUM_SETTINGS),
 }
-_PROTOCOL = SuiteProtocol(
-    scores=(BSUITE_SCORE, RETURN),
-    papers=("Osband et al. 2020, https://arxiv.org/abs/1908.03568", DREAMERV3),
-)
-PROTOCOLS = {"bsuite": _PROTOCOL, "bsuite_first": _PROTOCOL}
 # The only one of bsuite's counts that is not a sum over episodes, but their best return.
 BEST_EPISODE = "best_episode"
 

@@ -1,4 +1,6 @@
-"""The DeepMind Control Suite (Tassa et al. 2018) by the protocol of DreamerV3 (arXiv v1).
+"""The DeepMind Control Suite by the protocol of DreamerV3.
+
+Tassa et al. 2018 (arXiv 1801.00690); Hafner et al. 2023 (arXiv 2301.04104v1).
 
 Two suites: `control_proprio`, the 18 environments `control_proprio/<task>` of Table O.1 (500,000
 steps of the simulator), and `control_vision`, the 20 environments `control_vision/<task>` of Table
@@ -34,7 +36,6 @@ from dm_env import specs
 from environments.base import Environment, Simulator, Simulators
 from environments.errors import MissingPackageError, import_package
 from environments.processes import ProcessSimulators
-from environments.protocols import DREAMERV3, SuiteProtocol
 
 ACTION_REPEAT = 2
 IMAGE_SIZE = 64
@@ -51,15 +52,6 @@ SUITES = {
     "control_vision": tuple(f"control_vision/{task}" for task in TASKS_VISION),
 }
 
-PROTOCOLS = {
-    name: SuiteProtocol(
-        frames_per_action=ACTION_REPEAT,
-        max_episode_frames=1_000,
-        budget_frames=budget,
-        papers=("Tassa et al. 2018, https://arxiv.org/abs/1801.00690", DREAMERV3),
-    )
-    for name, budget in (("control_proprio", 500_000), ("control_vision", 1_000_000))
-}
 
 _DOMAINS = {"cup": "ball_in_cup"}
 _CAMERAS = {"quadruped": 2}  # Others have 0, from which the quadruped is far away.

@@ -1,4 +1,4 @@
-"""Craftax-Classic (Matthews et al. 2024): Crafter remade in JAX, stepped inside `jit`.
+"""Craftax-Classic (Matthews et al. 2024, arXiv 2402.16801): Crafter in JAX, inside `jit`.
 
 Two environments: `craftax_classic/symbolic`, the suite, and `craftax_classic/pixels`. They differ
 from `crafter/reward`. The rules are nearly Crafter's (a furnace costs one stone instead of four,
@@ -33,17 +33,10 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, UInt8
 
 from environments.base import Environment, State, cast, promoting, restart, strong, transition
 from environments.errors import import_package
-from environments.protocols import SuiteProtocol
 from environments.suites.crafter import ACHIEVEMENTS, NUM_ACTIONS, TIME_LIMIT
 
 NUM_WORLDS = 1024
 SUITES = {"craftax_classic": ("craftax_classic/symbolic",)}
-PROTOCOLS = {
-    "craftax_classic": SuiteProtocol(
-        max_episode_frames=TIME_LIMIT,
-        papers=("Matthews et al. 2024, https://arxiv.org/abs/2402.16801",),
-    )
-}
 
 
 @dataclasses.dataclass(frozen=True)

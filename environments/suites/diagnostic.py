@@ -27,7 +27,6 @@ from dm_env import specs
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, restart, transition
-from environments.protocols import SuiteProtocol
 
 KINDS = (
     "constant_reward",
@@ -96,7 +95,6 @@ def _one_of(task: Int[Array, ""], *kinds: str) -> Bool[Array, ""]:
 
 
 SUITES = {"diagnostic": tuple(f"diagnostic/{kind}" for kind in KINDS)}
-PROTOCOLS = {"diagnostic": SuiteProtocol()}
 
 
 def make(name: str) -> Environment:

@@ -1,4 +1,6 @@
-"""DMLab-30: 30 levels of DeepMind Lab (Beattie et al. 2016; Espeholt et al. 2018, IMPALA).
+"""DMLab-30: 30 levels of DeepMind Lab.
+
+Beattie et al. 2016 (arXiv 1612.03801); Espeholt et al. 2018, IMPALA (arXiv 1802.01561).
 
 Four suites:
 
@@ -50,7 +52,6 @@ from dm_env import specs
 from environments.base import Environment, Simulator, Simulators, TextSpec
 from environments.errors import MissingPackageError, require
 from environments.processes import ProcessSimulators
-from environments.protocols import DISCORL, DREAMERV3, SuiteProtocol
 
 ACTION_REPEAT = 4
 HEIGHT, WIDTH = 72, 96
@@ -77,16 +78,6 @@ SUITES = {
     for kind in ("", "_test", "_r2d2", "_r2d2_test")
 }
 
-_PROTOCOL = SuiteProtocol(
-    frames_per_action=ACTION_REPEAT,
-    papers=(
-        "Beattie et al. 2016, https://arxiv.org/abs/1612.03801",
-        "Espeholt et al. 2018, https://arxiv.org/abs/1802.01561",
-        DISCORL,
-        DREAMERV3,
-    ),
-)
-PROTOCOLS = dict.fromkeys(SUITES, _PROTOCOL)
 
 # Look right and look down, both in pixels per frame; strafe right; forward; fire; jump; crouch.
 ACTION_SETS = {

@@ -1,10 +1,11 @@
 """`grid57`, `grid_generated` and `lpg`: the grid-worlds on which rules are discovered.
 
 `grid57` is the counterpart of the "57 grid-world tasks" of Oh et al. (2025), "Discovering
-state-of-the-art reinforcement learning algorithms" (Methods), after the ten
-grid-world variants of LPG (arXiv 2007.08794): {dense, sparse, long horizon, longer horizon,
-long dense} x {fixed, random positions}. Mazes, object counts, rewards, probabilities and
-horizons vary, drawn from a fixed seed. All tasks share `DYNAMICS`.
+state-of-the-art reinforcement learning algorithms" (Methods;
+https://www.nature.com/articles/s41586-025-09761-x), after the ten grid-world variants of LPG (arXiv
+2007.08794): {dense, sparse, long horizon, longer horizon, long dense} x {fixed, random positions}.
+Mazes, object counts, rewards, probabilities and horizons vary, drawn from a fixed seed. All tasks
+share `DYNAMICS`.
 
 `grid_generated` has 256 tasks of the same variants, mazes and probabilities, each drawn from its
 number, with rewards of other scales and, in half of the tasks, noise in every reward. Many tasks
@@ -27,7 +28,6 @@ import numpy as np
 
 from environments.base import Environment
 from environments.noise import NoisyRewards, NoisyTask, log_uniform
-from environments.protocols import DISCORL, LPG, SuiteProtocol
 from environments.suites.grid_worlds import (
     GridWorld,
     GridWorldTask,
@@ -142,11 +142,6 @@ SUITES = {
     "grid57": names("grid57", 57, digits=2),
     "grid_generated": names("grid_generated", 256, digits=3),
     "lpg": tuple(f"lpg/{name}" for name in LPG_TASKS),
-}
-PROTOCOLS = {
-    "grid57": SuiteProtocol(papers=(DISCORL, LPG)),
-    "grid_generated": SuiteProtocol(papers=(DISCORL, LPG)),
-    "lpg": SuiteProtocol(papers=(LPG,)),
 }
 
 

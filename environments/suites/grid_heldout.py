@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from environments.base import Environment
-from environments.protocols import SuiteProtocol
 from environments.suites import small_tasks
 from environments.suites.grid_worlds import (
     GridWorld,
@@ -191,7 +190,6 @@ _CHAINS = {f"chain_{name}": f"delayed_chain/{name}" for name in small_tasks.CHAI
 
 NAMES = (*_GRID_WORLDS, "catch_8x8", *_SEAS, *_CHAINS)
 SUITES = {"grid_heldout": tuple(f"grid_heldout/{name}" for name in NAMES)}
-PROTOCOLS = {"grid_heldout": SuiteProtocol()}
 
 
 @functools.cache

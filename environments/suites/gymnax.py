@@ -8,14 +8,15 @@ The suite `gymnax` is its tasks of classic control, bsuite and "misc" with one d
 actions, except MNISTBandit, which downloads data. They are to judge by: no rule and no setting was
 chosen by them, though their scores have been looked at.
 
-The suite `minatar`, the environments `minatar/<game>`, is MinAtar (Young & Tian 2019) in gymnax's
-implementation: `gymnax/<Game>-MinAtar` under other names. Observations are float32
-`[10, 10, channels]` of zeros and ones; there is no frame skip; the end of a game is a termination.
-It differs from MinAtar's own protocol. Actions are not sticky (there with probability 0.1), so
-that Space Invaders is deterministic, and Breakout but for the side from which the ball starts.
-Each game has its minimal set of actions (there all six in every game). An episode is truncated
-after 1,000 steps, in Freeway after 2,500 (there Freeway terminates after 2,500, and the others have
-no limit). The difficulty ramps up as there. Scores therefore cannot be compared with MinAtar's.
+The suite `minatar`, the environments `minatar/<game>`, is MinAtar (Young & Tian 2019, arXiv
+1903.03176) in gymnax's implementation: `gymnax/<Game>-MinAtar` under other names. Observations are
+float32 `[10, 10, channels]` of zeros and ones; there is no frame skip; the end of a game is a
+termination. It differs from MinAtar's own protocol. Actions are not sticky (there with probability
+0.1), so that Space Invaders is deterministic, and Breakout but for the side from which the ball
+starts. Each game has its minimal set of actions (there all six in every game). An episode is
+truncated after 1,000 steps, in Freeway after 2,500 (there Freeway terminates after 2,500, and the
+others have no limit). The difficulty ramps up as there. Scores therefore cannot be compared with
+MinAtar's.
 """
 
 import dataclasses
@@ -35,7 +36,6 @@ from environments.errors import (
     import_package,
     unknown_name,
 )
-from environments.protocols import SuiteProtocol
 
 _IDS = tuple(
     """CartPole-v1 Acrobot-v1 MountainCar-v0 Catch-bsuite DeepSea-bsuite MemoryChain-bsuite
@@ -53,12 +53,6 @@ GAMES = {
 SUITES = {
     "gymnax": tuple(f"gymnax/{environment_id}" for environment_id in _IDS),
     "minatar": tuple(f"minatar/{game}" for game in GAMES),
-}
-_LANGE = "Lange 2022, https://github.com/RobertTLange/gymnax"
-_MINATAR = "Young and Tian 2019, https://arxiv.org/abs/1903.03176"
-PROTOCOLS = {
-    "gymnax": SuiteProtocol(papers=(_LANGE,)),
-    "minatar": SuiteProtocol(papers=(_MINATAR, _LANGE)),
 }
 
 

@@ -28,7 +28,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, restart, transition
 from environments.noise import NoisyRewards, NoisyTask, log_uniform
-from environments.protocols import SuiteProtocol
 
 SEED = 64
 KINDS = ("dense", "goal", "cost", "alive")
@@ -149,7 +148,6 @@ DYNAMICS = NoisyRewards(Ring())
 SUITES = {
     "mdp_generated": tuple(f"mdp_generated/{i:02d}_{KINDS[i % len(KINDS)]}" for i in range(64))
 }
-PROTOCOLS = {"mdp_generated": SuiteProtocol()}
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Minecraft Diamond (Hafner et al. 2023), through MineRL 0.4.4 (Guss et al. 2019).
 
-One environment, `minecraft/diamond`, the suite `minecraft_diamond`. DreamerV3 (arXiv v1),
-appendix F; its Nature version, Methods, "Minecraft".
+One environment, `minecraft/diamond`, the suite `minecraft_diamond`. DreamerV3 (arXiv 2301.04104v1),
+appendix F; its Nature version, Methods, "Minecraft". MineRL: arXiv 1907.13440.
 
 Every episode is in another world of Minecraft 1.11.2, at 20 steps per second. 25 actions (see
 `ACTIONS`); blocks break 100 times faster than in the game, so that an attack need not be sustained;
@@ -45,7 +45,6 @@ from jaxtyping import Float32
 from environments.base import Environment, Simulator, Simulators
 from environments.errors import EngineDiedError, MissingPackageError, require
 from environments.processes import ProcessSimulators
-from environments.protocols import DREAMERV3, SuiteProtocol
 
 TIME_LIMIT = 36_000
 BREAK_SPEED = 100
@@ -58,13 +57,6 @@ MILESTONES = tuple(
     iron_ingot iron_pickaxe diamond""".split()
 )
 SUITES = {"minecraft_diamond": ("minecraft/diamond",)}
-PROTOCOLS = {
-    "minecraft_diamond": SuiteProtocol(
-        max_episode_frames=TIME_LIMIT,
-        budget_frames=100_000_000,
-        papers=("Guss et al. 2019, https://arxiv.org/abs/1907.13440", DREAMERV3),
-    )
-}
 
 ACTIONS: dict[str, dict[str, Any]] = {
     "noop": {},

@@ -1,13 +1,14 @@
-"""NetHack through the NetHack Learning Environment (Küttler et al. 2020).
+"""NetHack through the NetHack Learning Environment (Küttler et al. 2020, arXiv 2006.13760).
 
 Two environments, the suite `nethack`:
 
-`nethack/NetHackChallenge`: the task of the NeurIPS 2021 NetHack Challenge (Hambro et al. 2022),
-on which DiscoRL's Extended Data Table 4 was measured. 121 actions, the whole keyboard; the
-character is drawn at random; menus, questions and "--More--" are not skipped; the reward is the
-increase of the in-game score, without penalties. An episode terminates when the game is over, and
-is truncated after a million steps, or when the game's turn counter has not changed for some
-thousands of steps (NLE's limit is 10,000, and it counts most steps twice).
+`nethack/NetHackChallenge`: the task of the NeurIPS 2021 NetHack Challenge (Hambro et al. 2022,
+arXiv 2203.11889), on which DiscoRL's Extended Data Table 4 was measured
+(https://www.nature.com/articles/s41586-025-09761-x). 121 actions, the whole keyboard; the character
+is drawn at random; menus, questions and "--More--" are not skipped; the reward is the increase of
+the in-game score, without penalties. An episode terminates when the game is over, and is truncated
+after a million steps, or when the game's turn counter has not changed for some thousands of steps
+(NLE's limit is 10,000, and it counts most steps twice).
 
 `nethack/NetHackScore`: NLE's own score task. 23 actions, a neutral human monk, menus skipped,
 a penalty of 0.01 for steps in which no time passes, episodes truncated after 5,000 steps.
@@ -39,20 +40,10 @@ from PIL import Image, ImageDraw, ImageFont
 from environments.base import Environment, FilmedSimulator, Simulators
 from environments.errors import import_package
 from environments.processes import ProcessSimulators
-from environments.protocols import DISCORL, SuiteProtocol
 
 NUM_GLYPHS = 5977  # NLE's MAX_GLYPH + 1; glyphs run from 0 to it.
 NUM_ACTIONS = {"NetHackChallenge": 121, "NetHackScore": 23}
 SUITES = {"nethack": tuple(f"nethack/{task}" for task in NUM_ACTIONS)}
-PROTOCOLS = {
-    "nethack": SuiteProtocol(
-        papers=(
-            "Küttler et al. 2020, https://arxiv.org/abs/2006.13760",
-            "Hambro et al. 2022, https://arxiv.org/abs/2203.11889",
-            DISCORL,
-        )
-    )
-}
 
 _RESULTS = ("score", "depth", "experience_level", "turns")
 # Of NLE's bottom-line statistics.

@@ -1,6 +1,6 @@
-"""ProcGen: 16 procedurally generated games (Cobbe et al. 2020), through envpool's engine.
+"""ProcGen: 16 procedurally generated games through envpool's engine.
 
-Suites, all in hard mode:
+Cobbe et al. 2020 (arXiv 1912.01588). Suites, all in hard mode, whose runs have 200 million steps:
 
 `procgen16`, the environments `procgen/<game>`: training levels 0 to 499, on which agents are
 trained and judged in DiscoRL's Extended Data Table 2.
@@ -30,7 +30,6 @@ from dm_env import specs
 from environments.base import Environment
 from environments.errors import MissingPackageError, import_package
 from environments.processes import available_processors
-from environments.protocols import DISCORL, SuiteProtocol
 
 NUM_ACTIONS = 15
 NUM_TRAINING_LEVELS = 500
@@ -51,11 +50,6 @@ SUITES = {
     "procgen16_unseen": tuple(f"procgen_unseen/{game}" for game in GAMES),
     "procgen16_all": tuple(f"procgen_all/{game}" for game in GAMES),
 }
-_PROTOCOL = SuiteProtocol(
-    budget_frames=200_000_000,  # Of hard mode.
-    papers=("Cobbe et al. 2020, https://arxiv.org/abs/1912.01588", DISCORL),
-)
-PROTOCOLS = dict.fromkeys(SUITES, _PROTOCOL)
 
 
 @dataclasses.dataclass(frozen=True)

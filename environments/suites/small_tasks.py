@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from environments.base import Environment, restart, transition
 from environments.errors import EnvironmentNameError, unknown_name
-from environments.protocols import LPG, SuiteProtocol
 
 _LARGEST = 1_000  # Rows and columns.
 
@@ -300,7 +299,6 @@ CHAINS = {
     "distractor": (12, 1, 0.0, 0.5),
 }
 SUITES = {"delayed_chain": tuple(f"delayed_chain/{name}" for name in CHAINS)}
-PROTOCOLS = {"delayed_chain": SuiteProtocol(papers=(LPG,))}
 
 
 @functools.cache

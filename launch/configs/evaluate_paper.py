@@ -7,7 +7,7 @@ For an accelerator. Families: atari, crafter, dmlab, nethack, procgen, sokoban. 
 for Crafter and NetHack, five for Sokoban) are the paper's. The exponents of the warm-ups are
 illegible in our copy of the table; they are read as 5, 1, 10 and 1 million steps. Budgets and
 replay capacities count actions, each of which takes four frames in Atari and DMLab
-(`environments.protocol`).
+(`environments.frames_per_action`).
 
 The budget is that of the published scores which a report prints beside ours (Extended Data Tables 1
 to 3 and 5): 200 million steps for Atari, 50 for ProcGen, 300 for DMLab, 1 for Crafter. The learning
@@ -27,8 +27,8 @@ from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 
 _MILLION = 1_000_000
-_ATARI_FRAMES = environments.protocol("atari57").frames_per_action
-_DMLAB_FRAMES = environments.protocol("dmlab30").frames_per_action
+_ATARI_FRAMES = environments.frames_per_action("atari")
+_DMLAB_FRAMES = environments.frames_per_action("dmlab")
 
 
 def _column(

@@ -19,6 +19,7 @@ from environments import (
     stream,
 )
 from environments.errors import NoReleaseError
+from environments.suites import atari, control, dmlab
 from tests.environments.streams import dynamics_of
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -165,6 +166,14 @@ def test_unknown_names_say_what_is_near_and_where_to_look(call):
 def test_a_suite_is_not_an_environment():
     with pytest.raises(ValueError, match=r"'grid57' is a suite of 57.*'grid57/00_dense_fixed'"):
         environments.make("grid57")
+
+
+def test_frames_per_action_are_those_of_the_simulators():
+    of = environments.frames_per_action
+    assert of("atari") == of("atari100k") == atari.FRAME_SKIP
+    assert of("dmlab") == of("dmlab_r2d2_test") == dmlab.ACTION_REPEAT
+    assert of("control_proprio") == of("control_vision") == control.ACTION_REPEAT
+    assert of("procgen") == of("gymnasium") == of("no_such_family") == 1
 
 
 def test_gymnax_is_imported_only_when_asked_for():

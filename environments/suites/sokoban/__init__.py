@@ -1,10 +1,10 @@
 """Sokoban: the player pushes boxes onto targets.
 
-Weber et al. 2017, "Imagination-augmented agents for deep reinforcement learning" (section on
-Sokoban and its appendix); Guez et al. 2019, "An investigation of model-free planning". Rooms of
-10x10 with 4 boxes. -0.1 per step, +1 for a box pushed onto a target, -1 for one pushed off a
-target, +10 when all boxes are on targets, which terminates the episode; it is truncated after 120
-steps.
+Weber et al. 2017, "Imagination-augmented agents for deep reinforcement learning" (arXiv 1707.06203,
+section on Sokoban and its appendix); Guez et al. 2019, "An investigation of model-free planning"
+(arXiv 1901.03559). Rooms of 10x10 with 4 boxes. -0.1 per step, +1 for a box pushed onto a target,
+-1 for one pushed off a target, +10 when all boxes are on targets, which terminates the episode; it
+is truncated after 120 steps.
 
 Each episode draws a level from the task's pool. `sokoban/train`, the suite `sokoban`, has 10,000
 generated levels; `sokoban/valid` and `sokoban/test` have 1,000 others each, for evaluation on
@@ -31,23 +31,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 from disco_common import files
 from environments.base import Environment, restart, transition
 from environments.errors import EnvironmentNameError, require, unknown_name
-from environments.protocols import DISCORL, SuiteProtocol
 from environments.suites.sokoban import generator, levels
 from environments.suites.sokoban.generator import POOL_SIZES
 from environments.suites.sokoban.levels import BOX, PLAYER, SIZE, TARGET, WALL, Levels
 
 TIME_LIMIT = 120
 SUITES = {"sokoban": ("sokoban/train",)}
-PROTOCOLS = {
-    "sokoban": SuiteProtocol(
-        max_episode_frames=TIME_LIMIT,
-        papers=(
-            "Weber et al. 2017, https://arxiv.org/abs/1707.06203",
-            "Guez et al. 2019, https://arxiv.org/abs/1901.03559",
-            DISCORL,
-        ),
-    )
-}
 
 _CELLS = SIZE * SIZE
 _STEP = np.array([-SIZE, 1, SIZE, -1], np.int32)  # Up, right, down, left.

@@ -249,7 +249,6 @@ def test_simulators_run_in_processes(engine):
 )
 def test_r2d2s_actions_have_suites_of_the_same_levels(engine, suite, family):
     ours = suite.replace("dmlab30", "dmlab30_r2d2")
-    assert environments.protocol(ours) == environments.protocol(suite)
     members = environments.suite(ours)
     for one, other in zip(members, environments.suite(suite), strict=True):
         assert one.name == other.name.replace("dmlab", "dmlab_r2d2", 1)
