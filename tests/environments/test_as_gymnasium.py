@@ -1,8 +1,10 @@
 """Environments of this project with Gymnasium's interface."""
 
+import functools
 import multiprocessing
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -68,8 +70,12 @@ def test_a_time_limit_truncates():
     assert ends[-1] == (False, True)
 
 
+def batch_of(name, size):
+    return gymnasium.vector.SyncVectorEnv([functools.partial(as_gymnasium.Single, name)] * size)
+
+
 def test_a_batch_starts_new_episodes_in_the_step_after_an_end():
-    environment = as_gymnasium.Vector("catch/8x8", 3)
+    environment = batch_of("catch/8x8", 3)
     first, _ = environment.reset(seed=1)
     assert environment.observation_space.contains(first)
     rows = [environment.step(np.ones(3, np.int64)) for _ in range(16)]
@@ -87,7 +93,7 @@ def test_a_batch_starts_new_episodes_in_the_step_after_an_end():
 
 
 def test_a_batch_reports_the_results_of_episodes_that_ended():
-    environment = as_gymnasium.Vector("nethack/NetHackScore", 2)
+    environment = batch_of("nethack/NetHackScore", 2)
     environment.reset(seed=0)
     random = np.random.default_rng(0)
     ended, info = np.zeros(2, bool), {}
@@ -112,27 +118,21 @@ def test_actions_that_there_are_not(name, action):
     environment.close()
 
 
-def test_actions_of_a_batch_that_there_are_not():
-    environment = as_gymnasium.Vector("gymnasium/Pendulum-v1", 2)
+def test_continuous_actions_that_there_are_not():
+    environment = as_gymnasium.Single("gymnasium/Pendulum-v1")
     environment.reset(seed=0)
-    for actions in ([[0.0]], [[0.0], [np.nan]], 0.0):
-        with pytest.raises(ValueError, match=r"expected finite numbers of shape \(2, 1\)"):
-            environment.step(actions)
-    environment.step([[5.0], [-0.5]])
+    for action in ([[0.0]], [np.nan], 0.0):
+        with pytest.raises(ValueError, match=r"expected finite numbers of shape \(1,\)"):
+            environment.step(action)
+    environment.step([5.0])
     environment.close()
 
 
-def test_a_batch_may_be_reset_after_it_was_closed():
-    environment = as_gymnasium.Vector("gymnasium/CartPole-v1", 2, workers=1)
+def test_an_environment_may_be_reset_after_it_was_closed():
+    environment = as_gymnasium.Single("gymnasium/CartPole-v1")
     before = len(multiprocessing.active_children())
     for _ in range(2):
         environment.reset()
         assert len(multiprocessing.active_children()) == before + 1
         environment.close()
         assert len(multiprocessing.active_children()) == before
-
-
-@pytest.mark.parametrize("size", [0, -1])
-def test_a_batch_has_a_size(size):
-    with pytest.raises(ValueError, match=f"num_envs is {size}; expected at least 1"):
-        as_gymnasium.Vector("catch/8x8", size)
