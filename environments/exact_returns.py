@@ -84,16 +84,6 @@ def expected_returns(mdp: FiniteMDP) -> ExpectedReturns:
     )
 
 
-def optimal_policy(mdp: FiniteMDP) -> np.ndarray:
-    """Return the best action `[horizon, states]` in each state after each number of steps."""
-    actions, values = [], np.zeros(mdp.num_states)
-    for _ in range(mdp.horizon):
-        action_values = _action_values(mdp, values)
-        actions.append(np.argmax(action_values, axis=-1))
-        values = np.max(action_values, axis=-1)
-    return np.stack(actions[::-1])
-
-
 def _action_values(
     mdp: FiniteMDP, values: Float[np.ndarray, "states"]
 ) -> Float[np.ndarray, "states actions"]:

@@ -1,4 +1,4 @@
-"""Streams of host environments, recorded, and what holds for each of them."""
+"""Streams of host environments, recorded, what holds for each of them, and a best policy."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import numpy as np
 from dm_env import specs
 
 from environments import Environment, Group, HostEnvironment, Simulators, num_actions
+from environments.exact_returns import FiniteMDP
 
 FIRST, MID, LAST = dm_env.StepType
 
@@ -47,6 +48,16 @@ def random_actions(
 ) -> np.ndarray:
     random = np.random.default_rng(seed)
     return random.integers(num_actions(dynamics), size=(steps, batch_size))
+
+
+def optimal_policy(mdp: FiniteMDP) -> np.ndarray:
+    """The best action `[horizon, states]` in each state after each number of steps."""
+    actions, values = [], np.zeros(mdp.num_states)
+    for _ in range(mdp.horizon):
+        action_values = mdp.rewards + (mdp.transitions @ values).reshape(mdp.rewards.shape)
+        actions.append(np.argmax(action_values, axis=-1))
+        values = np.max(action_values, axis=-1)
+    return np.stack(actions[::-1])
 
 
 def assert_same(one: Recording, other: Recording) -> None:

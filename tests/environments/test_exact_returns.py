@@ -9,9 +9,10 @@ import pytest
 
 import environments
 from environments import exact_returns
-from environments.exact_returns import expected_returns, finite_mdp, optimal_policy
+from environments.exact_returns import expected_returns, finite_mdp
 from environments.suites.grid_heldout import DYNAMICS
 from environments.suites.grid_worlds import GridWorld, Object, make_task, mazes
+from tests.environments.streams import optimal_policy
 
 EPISODES = 2_000
 RESET = jax.jit(jax.vmap(lambda task, key: DYNAMICS.reset(task, key)[0], (None, 0)))

@@ -239,11 +239,11 @@ def _write_files(folder: pathlib.Path) -> None:
 def _read_files(folder: pathlib.Path) -> Any:
     import numpy as np
 
-    from environments.suites.sokoban import levels
     from evaluation import tuned_settings
     from evaluation.scoring import references
     from launch.support import commands
     from launch.support.command_flags import parse_config
+    from tests.environments.suites import boxoban
     from training import records
 
     arguments = []
@@ -259,7 +259,7 @@ def _read_files(folder: pathlib.Path) -> Any:
         arguments,
         str(tuned_settings.read(folder / "tuned.json")),
         str(references.read(folder / "references.json")),
-        _digest(levels.read(folder / "levels.txt")),
+        _digest(boxoban.read(folder / "levels.txt")),
         str(parse_config([f"--config={folder / 'config.py'}"])),
         _digest(records.load_agent(folder, {"w": np.zeros(6)})),
     ]

@@ -16,7 +16,7 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common.checkpoints import CheckpointError, Checkpoints
-from environments.suites.sokoban import generator, levels
+from environments.suites.sokoban import generator
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders, rule_contenders
@@ -38,6 +38,7 @@ from launch.support.settings import (
     make_discovery,
     make_rule,
 )
+from tests.environments.suites import boxoban
 from tests.evaluation.common import BASELINES
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
@@ -388,7 +389,7 @@ def test_rule_file_that_is_replaced_while_an_evaluation_starts(tmp_path):
 
 
 def write_levels(file: pathlib.Path, first: int) -> None:
-    file.write_text(levels.to_text(generator.generate("test", 4)[first : first + 2]))
+    file.write_text(boxoban.to_text(generator.generate("test", 4)[first : first + 2]))
 
 
 def test_levels_of_an_evaluation_may_not_change(tmp_path):

@@ -10,7 +10,6 @@ import pytest
 
 import disco
 from disco_common.checkpoints import CheckpointReader, Checkpoints
-from environments.suites.sokoban import levels
 from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.report.discoveries import PROBES, SCORE, read_probes
@@ -19,6 +18,7 @@ from launch import report
 from launch.support import commands, workdirs
 from launch.support.command_flags import parse_config
 from tests.common import at_once, misplaced
+from tests.environments.suites import boxoban
 from tests.evaluation.common import DISCOVERY, write_evaluation
 from training import records
 
@@ -65,7 +65,7 @@ READERS = {
     "references.json": references.read,
     "rule.npz": disco.load,
     "agent.npz": lambda path: records.load_agent(path.parent, STATE),
-    "levels.txt": levels.read,
+    "levels.txt": boxoban.read,
     "settings.py": lambda path: parse_config([f"--config={path}"]),
 }
 

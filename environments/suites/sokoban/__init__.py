@@ -10,7 +10,7 @@ Each episode draws a level from the task's pool. `sokoban/train`, the suite `sok
 generated levels; `sokoban/valid` and `sokoban/test` have 1,000 others each, for evaluation on
 levels never trained on. (The papers' pool of "unfiltered" training levels has 900,000.)
 `sokoban/file:PATH` has the levels of a Boxoban text file. `generator` makes levels, `levels` reads
-and writes files of them.
+files of them.
 
 The observation is the compact symbolic form, in place of the papers' images of the same.
 """

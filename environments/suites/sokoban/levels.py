@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from disco_common import files
 from environments.errors import require
 
 Level = UInt8[np.ndarray, "10 10"]
@@ -33,19 +32,13 @@ _CHARACTERS = {
 }
 
 
-def read(path: str | Path) -> Levels:
-    """Read a Boxoban text file. Boxoban's levels have 4 boxes; here any number is allowed.
+def parse(content: bytes, path: str | Path) -> Levels:
+    """Parse a Boxoban text file. Boxoban's levels have 4 boxes; here any number is allowed.
 
     Raises:
       ValueError: if it is malformed, naming the file and the line of the level, what was found
         there and what was expected.
-      OSError: if it cannot be read.
     """
-    return parse(files.read_bytes(path, files.MOST_DATA), path)
-
-
-def parse(content: bytes, path: str | Path) -> Levels:
-    """Parse the content of a Boxoban text file. Raises ValueError as `read` does."""
     # In Latin-1 each byte is a character.
     text = content.decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
     lines = text.split("\n")
@@ -69,16 +62,6 @@ def parse(content: bytes, path: str | Path) -> Levels:
     if not levels:
         raise ValueError(f"{path}: found no level, expected at least one.")
     return np.stack(levels)
-
-
-def to_text(levels: Levels) -> str:
-    """Format levels as a Boxoban text file, numbered from 0."""
-    characters = {code: character for character, code in _CHARACTERS.items()}
-    blocks = []
-    for number, level in enumerate(levels.tolist()):
-        rows = ("".join(characters[code] for code in row) for row in level)
-        blocks.append("\n".join([f"; {number}", *rows, ""]))
-    return "\n".join(blocks)
 
 
 def _parse_level(rows: list[str]) -> Level:

@@ -16,9 +16,10 @@ import pytest
 import environments
 from environments import EnvironmentNameError, registry, stream
 from environments.suites import sokoban
-from environments.suites.sokoban import Sokoban, generator, levels
+from environments.suites.sokoban import Sokoban, generator
 from environments.suites.sokoban.levels import BOX, PLAYER, TARGET, WALL
 from tests.environments.streams import dynamics_of
+from tests.environments.suites import boxoban
 
 UP, RIGHT, DOWN, LEFT = range(4)
 STEPS = (-10, 1, 10, -1)
@@ -37,11 +38,11 @@ def read(tmp_path, *drawings):
     """Drawings by way of a file, as the module reads no others."""
     path = tmp_path / "levels.txt"
     path.write_text("\n".join("\n".join(["; 0", *padded(rows), ""]) for rows in drawings))
-    return levels.read(path)
+    return boxoban.read(path)
 
 
 def rows_of(level):
-    return levels.to_text(level[None]).split("\n")[1:11]
+    return boxoban.to_text(level[None]).split("\n")[1:11]
 
 
 def play(level, actions):
@@ -292,9 +293,9 @@ SECOND = FIRST.replace("; 0", "; 1").replace("###    . #", "###    * #").replace
 def test_files_and_levels_are_the_same(tmp_path):
     path = tmp_path / "levels.txt"
     path.write_text(FIRST + "\n" + SECOND)
-    assert levels.to_text(levels.read(path)) == FIRST + "\n" + SECOND
-    path.write_text(levels.to_text(generated("test")))
-    np.testing.assert_array_equal(levels.read(path), generated("test"))
+    assert boxoban.to_text(boxoban.read(path)) == FIRST + "\n" + SECOND
+    path.write_text(boxoban.to_text(generated("test")))
+    np.testing.assert_array_equal(boxoban.read(path), generated("test"))
 
 
 def test_levels_of_a_file_are_an_environment(tmp_path):
@@ -366,7 +367,7 @@ def test_errors_are_placed_in_later_levels_too(tmp_path):
     path = tmp_path / "levels.txt"
     path.write_text(FIRST + "\n" + SECOND.replace("+", "?"))
     with pytest.raises(ValueError, match=r"level of line 13: row 9: found '\?'"):
-        levels.read(path)
+        boxoban.read(path)
 
 
 def test_files_that_are_not_there_are_refused(tmp_path):
