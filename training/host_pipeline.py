@@ -116,18 +116,10 @@ class HostPipeline:
         `unroll` is the one taken last. `address`, non-negative integers, identifies the update, for
         its randomness.
         """
-        if not update.num_replayed:
-            return unroll, None
-        assert self._replay is not None
         with self._timed():
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
             self._replay, batch, sequences = replay_sampling.draw(
-                self._experience,
-                self._replay,
-                update,
-                unroll,
-                uniform=random.random,
-                integers=lambda below, number: random.integers(below, size=number),
+                self._experience, self._replay, update, unroll, random
             )
         return batch, sequences
 

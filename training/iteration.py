@@ -12,7 +12,7 @@ from agents.protocol import Agent, Batch, Metrics, UpdateSpec
 from training import collection, replay, replay_sampling
 from training.collection import ActorState, EpisodeStatistics
 from training.passes import initial_state
-from training.replay import Replay, Sequences
+from training.replay import Replay
 from training.schedule import schedule
 
 
@@ -123,7 +123,9 @@ def _update(
     keys: tuple[PRNGKeyArray, PRNGKeyArray],
 ) -> tuple[TrainingState, Metrics]:
     """Make one update; the keys are for the draw and for `Agent.update`."""
-    kept, batch, sequences = draw(agent, update, state, unroll, keys[0])
+    kept, batch, sequences = replay_sampling.draw(
+        agent.experience, state.replay, update, unroll, keys[0]
+    )
     updated = agent.update(state.learner, batch, keys[1], update.name)
     if updated.refreshed is not None:
         assert kept is not None
@@ -152,7 +154,9 @@ def collect_and_draw(
     unroll_key, update_key = _split(agent, key)
     state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
     (update,) = agent.experience.updates
-    kept, batch, _ = draw(agent, update, state, unroll, update_key)
+    kept, batch, _ = replay_sampling.draw(
+        agent.experience, state.replay, update, unroll, update_key
+    )
     # So that rounding in what reads the batch does not depend on how the replay stores it.
     batch = jax.lax.optimization_barrier(batch)
     return dataclasses.replace(state, replay=kept), batch, statistics
@@ -184,29 +188,6 @@ def collect(
     if kept is not None:
         kept = replay.insert(agent.experience, kept, batch)
     return dataclasses.replace(state, actor=actor, replay=kept), batch, statistics
-
-
-def draw(
-    agent: Agent, update: UpdateSpec, state: TrainingState, unroll: Batch, key: PRNGKeyArray
-) -> tuple[Replay | None, Batch, Sequences | None]:
-    """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
-
-    Returns:
-      The replay after the draw, the batch (leaves `[T+1, B, ...]` for observations, `[T, B, ...]`
-      for what belongs to a step, `[B, ...]` for the memory before the first), and the positions in
-      the replay of its replayed sequences.
-    """
-    if not update.num_replayed:
-        return state.replay, unroll, None
-    assert state.replay is not None
-    return replay_sampling.draw(
-        agent.experience,
-        state.replay,
-        update,
-        unroll,
-        uniform=lambda number: jax.random.uniform(key, (number,)),
-        integers=lambda below, number: jax.random.randint(key, (number,), 0, below),
-    )
 
 
 def _split(agent: Agent, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:

@@ -1,12 +1,11 @@
 """Draws from a replay, and what updates write back; on the device and in the host's memory."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from agents.history import History
 from agents.protocol import Batch, Experience, Extras, UpdateSpec
@@ -24,29 +23,37 @@ from training.replay import (
 
 def draw(
     experience: Experience,
-    replay: Replay,
+    replay: Replay | None,
     update: UpdateSpec,
     unroll: Batch,
-    uniform: Callable[[int], Any],
-    integers: Callable[[Any, int], Any],
-) -> tuple[Replay, Batch, Sequences]:
-    """Return the batch of an update: replayed sequences, behind the last unroll's if it has some.
+    random: PRNGKeyArray | np.random.Generator,
+) -> tuple[Replay | None, Batch, Sequences | None]:
+    """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
 
     Args:
       experience: of the agent.
-      replay: to draw from.
-      update: its kind, with replayed sequences.
+      replay: to draw from; None without one.
+      update: its kind.
       unroll: the last one, leaves `[T+1, E, ...]` or `[T, E, ...]`.
-      uniform: returns so many random numbers from 0 to 1, `[B]`.
-      integers: returns random integers below the first argument, as many as the second, `[B]`.
+      random: a generator for a replay of NumPy arrays, a key for one on the device.
 
     Returns:
-      What `sample` returns.
+      The replay after the draw, the batch (leaves `[T+1, B, ...]` for observations, `[T, B, ...]`
+      for what belongs to a step, `[B, ...]` for the memory before the first; replayed sequences
+      are behind the unroll's), and the positions in the replay of its replayed sequences.
     """
+    if not update.num_replayed:
+        return replay, unroll, None
+    assert replay is not None
+    number, below = update.num_replayed, num_sequences(experience, replay, update)
+    is_host = isinstance(random, np.random.Generator)
     if update.priority:
-        index = index_by_priority(experience, replay, update, uniform(update.num_replayed))
+        uniform = random.random(number) if is_host else jax.random.uniform(random, (number,))
+        index = index_by_priority(experience, replay, update, uniform)
+    elif is_host:
+        index = random.integers(below, size=number)
     else:
-        index = integers(num_sequences(experience, replay, update), update.num_replayed)
+        index = jax.random.randint(random, (number,), 0, below)
     replay, batch, sequences = sample(experience, replay, update, index)
     if update.num_replayed < update.batch_size:
         batch = collection.concatenate([unroll, batch])

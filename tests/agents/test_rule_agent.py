@@ -15,7 +15,7 @@ from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from agents.rule_agent import AgentConfig, RuleAgent
 from tests.agents.common import Corridor
-from training import iteration
+from training import iteration, replay_sampling
 
 SMALL = AgentConfig(
     network=NetworkConfig(torso=(4,)),
@@ -40,7 +40,8 @@ def batches(config: AgentConfig, count: int):
         def step(state, key):
             unroll_key, draw_key = jax.random.split(key)
             state, fresh, _ = iteration.collect(agent, dynamics, task, state, unroll_key)
-            return state, (fresh, iteration.draw(agent, spec, state, fresh, draw_key)[1])
+            drawn = replay_sampling.draw(agent.experience, state.replay, spec, fresh, draw_key)
+            return state, (fresh, drawn[1])
 
         return jax.lax.scan(step, state, jax.random.split(key, count))
 
