@@ -2,8 +2,7 @@
 
 A checkpoint holds every array of a state under its path, and a manifest with its step and each
 array's shape, dtype and CRC-32. A damaged checkpoint is detected when it is read, and the one
-before it is used. `CheckpointReader` changes nothing on disk, so it can read while another process
-writes. `Checkpoints` is for the process, or the processes of one run, that write.
+before it is used.
 
 Several processes write one checkpoint together, each the arrays that its devices hold, in a file
 system that all share; another number of processes may read it. Arrays may be stacked over agents,
@@ -17,7 +16,7 @@ import pathlib
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 import jax
@@ -41,15 +40,51 @@ class CheckpointError(OSError):
     """A checkpoint cannot be written, or none can be read."""
 
 
-class CheckpointReader:
-    """The checkpoints of a run, possibly a running one. Reading changes nothing on disk.
+def steps(directory: pathlib.Path) -> list[int]:
+    """Return the steps of the complete checkpoints in a folder, in order. It may not exist.
 
-    Each is a folder of `directory`, named by its step.
+    Raises:
+      CheckpointError: if it exists and cannot be read.
+    """
+    try:
+        names = [path.name for path in directory.iterdir() if path.is_dir()]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"Cannot read checkpoints in {directory}: {error}.") from error
+    return sorted(int(name) for name in names if _STEP.fullmatch(name))
+
+
+class Checkpoints:
+    """The newest few checkpoints of one run, for the run itself; folders, named by their steps.
+
+    No other run may write in the folder at the same time: unfinished checkpoints in it are removed.
     """
 
-    def __init__(self, directory: pathlib.Path):
-        """Open the folder, which need not exist yet."""
+    def __init__(self, directory: pathlib.Path, keep: int = 3):
+        """Open the folder, or create it, for the newest `keep` checkpoints.
+
+        Raises:
+          CheckpointError: if the folder cannot be created or written.
+        """
         self.directory = directory.absolute()
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            probe = self.directory / f".writable_{jax.process_index()}"
+            probe.touch()
+            probe.unlink()
+            self._set_aside(self._irregular())
+            files.require_regular_within(self.directory)
+        except OSError as error:
+            raise CheckpointError(f"Cannot write checkpoints in {directory}: {error}.") from error
+        self._manager = ocp.CheckpointManager(
+            self.directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=keep,
+                cleanup_tmp_directories=True,
+                async_options=ocp.AsyncOptions(timeout_secs=_PATIENCE),
+            ),
+        )
         # Each process reads by itself, so that no process waits for one that finds damage.
         process = jax.process_index()
         alone = ocp.options.MultiprocessingOptions(
@@ -58,25 +93,6 @@ class CheckpointReader:
         self._reader = ocp.Checkpointer(
             ocp.CompositeCheckpointHandler(), multiprocessing_options=alone
         )
-
-    def close(self) -> None:
-        """Stop the threads that read."""
-        self._reader.close()
-
-    def steps(self) -> list[int]:
-        """Return the steps of the complete checkpoints, in order.
-
-        Raises:
-          CheckpointError: if the folder exists and cannot be read.
-        """
-        try:
-            names = [path.name for path in self.directory.iterdir() if path.is_dir()]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            message = f"Cannot read checkpoints in {self.directory}: {error}."
-            raise CheckpointError(message) from error
-        return sorted(int(name) for name in names if _STEP.fullmatch(name))
 
     def restore(self, like: T | Callable[[int], T], agents: Any = 0) -> tuple[int, T] | None:
         """Return the step and state of the newest undamaged checkpoint.
@@ -98,13 +114,11 @@ class CheckpointReader:
             a run of other sizes, or by another version of this module.
         """
         damages: dict[int, str] = {}
-        # Listed again for each one: a running run deletes its oldest, maybe the one just read.
-        while left := [step for step in self.steps() if step not in damages]:
-            step = left[-1]
+        for step in reversed(steps(self.directory)):
             expected = cast(T, like(step) if callable(like) else like)
             state, damage = self._read(step, expected, agents)
             if damage is None:
-                self.pass_over({s: reason for s, reason in damages.items() if s > step})
+                self.pass_over(damages)
                 return step, state
             damages[step] = damage
         if damages:
@@ -113,33 +127,50 @@ class CheckpointReader:
             raise CheckpointError(f"None of the checkpoints {which} can be read: {reasons}.")
         return None
 
-    def load(self, step: int, like: T, agents: Any = 0) -> T:
-        """Return the state in the checkpoint of one step; other arguments are as of `restore`.
+    def pass_over(self, damages: Mapping[int, str]) -> None:
+        """Log damaged checkpoints, and move them to `damaged/`, as the run writes them again.
+
+        `damages` has the reason of each, by its step.
+        """
+        if damages:
+            self._set_aside(damages)
+            self._manager.reload()
+
+    def save(self, step: int, state: Any, agents: Any = 0) -> None:
+        """Write a checkpoint in the background.
+
+        Orbax copies the state to the host first, NumPy arrays too, so it may be donated or changed
+        afterwards, and renames a checkpoint when it is complete. `agents` is as of `restore`.
 
         Raises:
-          CheckpointError: if there is none of that step, or it is damaged, or was written for a
-            run of other sizes or by another version of this module.
+          CheckpointError: if this or an earlier write failed.
         """
-        if step in self.steps():
-            state, damage = self._read(step, like, agents)
-            if damage is None:
-                return state
-            if step in self.steps():
-                raise CheckpointError(
-                    f"Checkpoint {self.directory / str(step)} is damaged: {damage}."
-                )
-        raise CheckpointError(
-            f"{self.directory} has no checkpoint of step {step}; it has {self.steps()}."
+        counts = by_path(jax.tree.broadcast(agents, state))
+        arrays = {
+            name: x if isinstance(x, jax.Array) else np.asarray(x)
+            for name, x in by_path(state).items()
+        }
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
+            manifest=ocp.args.JsonSave(_manifest_of(step, arrays, counts)),  # pyright: ignore
         )
+        self._guarded(lambda: self._manager.save(step, args=args, force=True))
 
-    def pass_over(self, damages: Mapping[int, str]) -> None:
-        """Log the damaged checkpoints, by step, that are newer than the one to use."""
-        for step, damage in damages.items():
-            _log.warning(
-                "Checkpoint %s is damaged (%s); using the one before it.",
-                self.directory / str(step),
-                damage,
-            )
+    def check(self) -> None:
+        """Raise CheckpointError if a write in the background failed."""
+        self._guarded(self._manager.check_for_errors)
+
+    def wait(self) -> None:
+        """Wait until all checkpoints are on disk. Raise CheckpointError if a write failed."""
+        self._guarded(self._manager.wait_until_finished)
+
+    def close(self) -> None:
+        """Wait as `wait`, and stop the threads."""
+        try:
+            self.wait()
+        finally:
+            self._guarded(self._manager.close)
+            self._reader.close()
 
     def _read(self, step: int, like: T, agents: Any) -> tuple[T, str | None]:
         """Return a checkpoint's state, and what is damaged in it; None if nothing is.
@@ -189,101 +220,26 @@ class CheckpointReader:
                     raise ValueError(f"array {name!r} does not have its checksum")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
-
-class Checkpoints(CheckpointReader):
-    """The newest few checkpoints of one run, for the run itself, which writes them.
-
-    No other run may write in the folder at the same time: unfinished checkpoints in it are removed.
-    """
-
-    def __init__(self, directory: pathlib.Path, keep: int = 3):
-        """Open the folder, or create it, for the newest `keep` checkpoints.
-
-        Raises:
-          CheckpointError: if the folder cannot be created or written.
-        """
-        super().__init__(directory)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            probe = self.directory / f".writable_{jax.process_index()}"
-            probe.touch()
-            probe.unlink()
-            self._set_irregular_aside()
-            files.require_regular_within(self.directory)
-        except OSError as error:
-            raise CheckpointError(f"Cannot write checkpoints in {directory}: {error}.") from error
-        self._manager = ocp.CheckpointManager(
-            self.directory,
-            options=ocp.CheckpointManagerOptions(
-                max_to_keep=keep,
-                cleanup_tmp_directories=True,
-                async_options=ocp.AsyncOptions(timeout_secs=_PATIENCE),
-            ),
-        )
-
-    def save(self, step: int, state: Any, agents: Any = 0) -> None:
-        """Write a checkpoint in the background.
-
-        Orbax copies the state to the host first, NumPy arrays too, so it may be donated or changed
-        afterwards, and renames a checkpoint when it is complete. `agents` is as of `restore`.
-
-        Raises:
-          CheckpointError: if this or an earlier write failed.
-        """
-        counts = by_path(jax.tree.broadcast(agents, state))
-        arrays = {
-            name: x if isinstance(x, jax.Array) else np.asarray(x)
-            for name, x in by_path(state).items()
-        }
-        args = ocp.args.Composite(
-            state=ocp.args.StandardSave(arrays),  # pyright: ignore[reportCallIssue]
-            manifest=ocp.args.JsonSave(_manifest_of(step, arrays, counts)),  # pyright: ignore
-        )
-        self._guarded(lambda: self._manager.save(step, args=args, force=True))
-
-    def check(self) -> None:
-        """Raise CheckpointError if a write in the background failed."""
-        self._guarded(self._manager.check_for_errors)
-
-    def wait(self) -> None:
-        """Wait until all checkpoints are on disk. Raise CheckpointError if a write failed."""
-        self._guarded(self._manager.wait_until_finished)
-
-    def close(self) -> None:
-        """Wait as `wait`, and stop the threads."""
-        try:
-            self.wait()
-        finally:
-            self._guarded(self._manager.close)
-            super().close()
-
-    def pass_over(self, damages: Mapping[int, str]) -> None:
-        """Log damaged checkpoints, and move them to `damaged/`, as the run writes them again."""
-        super().pass_over(damages)
-        if damages:
-            self._move(damages)
-            self._manager.reload()
-
-    def _set_irregular_aside(self) -> None:
-        """Move checkpoints aside that Orbax would wait for, as it opens all of them at once."""
+    def _irregular(self) -> dict[int, str]:
+        """Return checkpoints that Orbax would wait for, as it opens all of them at once."""
         damages: dict[int, str] = {}
-        for step in self.steps() if jax.process_index() == 0 else ():
+        for step in steps(self.directory) if jax.process_index() == 0 else ():
             try:
                 files.require_regular_within(self.directory / str(step))
             except OSError as error:
                 damages[step] = str(error)
-        super().pass_over(damages)
-        if damages or jax.process_count() > 1:
-            self._move(damages)
+        return damages
 
-    def _move(self, steps: Iterable[int]) -> None:
-        """Move checkpoints to `damaged/`; all processes wait for the first one, which does."""
-        if jax.process_index() == 0:
-            for step in steps:
+    def _set_aside(self, damages: Mapping[int, str]) -> None:
+        """Log damaged checkpoints; all processes wait for the first one, which moves them."""
+        for step, damage in damages.items():
+            folder = self.directory / str(step)
+            _log.warning("Checkpoint %s is damaged (%s); using the one before it.", folder, damage)
+            if jax.process_index() == 0:
                 target = self.directory.parent / "damaged" / str(step)
                 shutil.rmtree(target, ignore_errors=True)
                 target.parent.mkdir(exist_ok=True)
-                shutil.move(self.directory / str(step), target)
+                shutil.move(folder, target)
         multihost_utils.sync_global_devices("damaged checkpoints are set aside")
 
     def _guarded(self, action: Callable[[], object]) -> None:
@@ -297,7 +253,7 @@ class Checkpoints(CheckpointReader):
             # The folder is listed: the manager no longer knows those that it meant to replace.
             raise CheckpointError(
                 f"Cannot write a checkpoint in {self.directory}: {reason}. Complete"
-                f" checkpoints are unchanged: {self.steps()}."
+                f" checkpoints are unchanged: {steps(self.directory)}."
             ) from error
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 from jaxtyping import Shaped
 
-from disco_common.checkpoints import CheckpointReader, Checkpoints
+from disco_common.checkpoints import Checkpoints
 from disco_common.stopping import set_unsaved
 from meta.discovery import Discovery
 from meta.meta_step import AgentMetrics
@@ -128,9 +128,7 @@ def _metrics(
     }
 
 
-def restore(
-    discovery: Discovery, checkpoints: CheckpointReader
-) -> tuple[int, DiscoveryState] | None:
+def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, DiscoveryState] | None:
     """Return the meta-step and the state of the newest good checkpoint; None if there is none.
 
     Raises:

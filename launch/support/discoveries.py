@@ -16,8 +16,7 @@ from absl import logging
 from rich.filesize import decimal
 
 import disco
-from disco_common import stopping
-from disco_common.checkpoints import CheckpointReader, Checkpoints
+from disco_common import checkpoints, stopping
 from disco_common.json_lines import JsonLines
 from evaluation.executors import OpenProgress, Progress
 from evaluation.report.discoveries import METRICS, read_metrics, read_probes
@@ -91,8 +90,10 @@ def discover(
         if processes.is_first():
             keep_start(settings, folder, rule)
         with contextlib.ExitStack() as closing:
-            checkpoints = Checkpoints(folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept)
-            closing.callback(checkpoints.close)
+            kept = checkpoints.Checkpoints(
+                folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept
+            )
+            closing.callback(kept.close)
             observer = _Stopping(probe_interval=probes.interval)
             if processes.is_first():
                 bar = closing.enter_context(open_progress("discover", settings.meta_steps))
@@ -101,7 +102,7 @@ def discover(
             run(
                 discovery,
                 meta_steps=settings.meta_steps,
-                checkpoints=checkpoints,
+                checkpoints=kept,
                 checkpoint_interval=settings.checkpoint_interval,
                 log_interval=settings.log_interval,
                 observer=observer,
@@ -123,8 +124,8 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
             state, _ = discovery.step(state)
             seconds.append(time.monotonic() - started)
     stopping.raise_if_requested()
-    with contextlib.closing(CheckpointReader(workdir / workdirs.CHECKPOINTS)) as there:
-        missing = max(0, settings.meta_steps - max(there.steps(), default=0))
+    made = max(checkpoints.steps(workdir / workdirs.CHECKPOINTS), default=0)
+    missing = max(0, settings.meta_steps - made)
     steps = discovery.steps_per_meta_step * discovery.population_size
     each = min(seconds[1:])
     takes = datetime.timedelta(seconds=round(each * missing))

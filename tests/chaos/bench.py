@@ -4,6 +4,7 @@ A fault is a function of a `Bench`. It runs a command, disturbs it, makes its ch
 what happened and what was lost. It raises an `AssertionError` if a check fails.
 """
 
+import contextlib
 import dataclasses
 import functools
 import pathlib
@@ -12,12 +13,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from disco_common.checkpoints import Checkpoints
+from disco_common.checkpoints import Checkpoints, steps
 from meta.discovery import Discovery
 from tests.launch.common import TINY, free_port, outcome, start
 from tests.launch.discover_tiny import META_STEPS, get_settings
@@ -159,21 +160,27 @@ def refused(process: subprocess.Popen[str], *sentences: str, status: int = 2) ->
 
 
 def newest_good(workdir: pathlib.Path, discovery: Discovery | None = None) -> int:
-    """Check that all checkpoints can be read; return the newest one's step, 0 if there is none.
+    """Check that all checkpoints can be read; return the newest one's step, 0 if there is none."""
+    folder = workdir / "checkpoints"
+    return max(states_of(folder, discovery), default=0) if folder.exists() else 0
+
+
+def states_of(folder: pathlib.Path, discovery: Discovery | None = None) -> dict[int, Any]:
+    """Return the state of each checkpoint of a folder, by its step; each must be undamaged.
 
     It reads a copy, as `Checkpoints` removes unfinished checkpoints.
     """
-    if not (workdir / "checkpoints").exists():
-        return 0
-    steps = [int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()]
-    with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copytree(workdir / "checkpoints", pathlib.Path(folder) / "checkpoints")
-        checkpoints = Checkpoints(copy)
-        discovery = discovery or tiny_discovery()
-        for step in steps:
-            checkpoints.load(step, discovery.abstract_state, discovery.agents_stacked)
-        checkpoints.close()
-    return max(steps, default=0)
+    discovery, states = discovery or tiny_discovery(), {}
+    with tempfile.TemporaryDirectory() as place:
+        copy = shutil.copytree(folder, pathlib.Path(place) / "checkpoints")
+        with contextlib.closing(Checkpoints(copy)) as checkpoints:
+            for step in reversed(steps(copy)):
+                restored = checkpoints.restore(discovery.abstract_state, discovery.agents_stacked)
+                assert restored is not None
+                assert restored[0] == step, f"checkpoint {step} cannot be read"
+                states[step] = restored[1]
+                shutil.rmtree(copy / str(step))
+    return states
 
 
 def lost_steps(workdir: pathlib.Path) -> int:

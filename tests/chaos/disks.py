@@ -22,6 +22,7 @@ from tests.chaos.bench import (
     finished,
     lost_steps,
     refused,
+    states_of,
 )
 from tests.launch.discover_tiny import META_STEPS
 from tests.launch.tiny_runs import steps_logged, tiny_discovery, wait_until
@@ -115,7 +116,7 @@ def damaged_checkpoint(bench: Bench) -> Outcome:
     """Empty, delete, or flip a bit of each file of the newest checkpoint."""
     source = bench.uninterrupted / "checkpoints"
     files = [file.relative_to(source) for file in _files(source / str(META_STEPS))]
-    expected = {step: _load(source, step) for step in sorted(int(p.name) for p in source.iterdir())}
+    expected = states_of(source)
     before = sorted(expected)[-2]
     needed, harmless = [], 0
     for harm in _HARMS.values():
@@ -161,13 +162,6 @@ def _assert_passed_over(folder: pathlib.Path, expected: dict, what: str) -> int:
     newest = max(int(path.name) for path in left if path.name.isdigit())
     assert newest == step, f"{what}: {step} is restored and {newest} left in its place"
     return step
-
-
-def _load(directory: pathlib.Path, step: int):
-    checkpoints, discovery = Checkpoints(directory), tiny_discovery()
-    state = checkpoints.load(step, discovery.abstract_state, discovery.agents_stacked)
-    checkpoints.close()
-    return state
 
 
 def _files(folder: pathlib.Path) -> list[pathlib.Path]:

@@ -15,7 +15,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from disco_common.checkpoints import CheckpointError, CheckpointReader, Checkpoints
+from disco_common.checkpoints import CheckpointError, Checkpoints, steps
 from disco_common.json_lines import crc32
 
 
@@ -247,15 +247,6 @@ def test_full_disk(directory):
     assert_is_state(restore(directory), 4)
 
 
-# Reading what another process may be writing.
-
-
-@pytest.fixture
-def reader(directory):
-    with contextlib.closing(CheckpointReader(directory)) as reader:
-        yield reader
-
-
 def snapshot(folder: pathlib.Path) -> dict:
     """Of all that is in a folder: when it was changed, and to what."""
     return {
@@ -264,60 +255,34 @@ def snapshot(folder: pathlib.Path) -> dict:
     }
 
 
-def test_reader_changes_nothing(directory, reader, caplog):
+def test_steps_are_listed_and_nothing_is_changed(directory):
     shutil.copytree(directory / "4", directory / "5.orbax-checkpoint-tmp")
-    flip(directory / "4" / "manifest" / "metadata")
     for name in ("04", "\N{SUPERSCRIPT TWO}", "-1", "notes"):
         (directory / name).mkdir()
     (directory / "7").touch()
     before = snapshot(directory.parent)
-    assert reader.steps() == [2, 3, 4]
-    assert_is_state(reader.restore(state(0)), 3)
-    assert f"Checkpoint {directory / '4'} is damaged" in caplog.text
-    assert_is_state((2, reader.load(2, state(0))), 2)
-    with pytest.raises(CheckpointError, match="checkpoints/4 is damaged: "):
-        reader.load(4, state(0))
+    assert steps(directory) == [2, 3, 4]
     assert snapshot(directory.parent) == before
 
 
-def test_reader_of_a_folder_that_is_not_there_or_is_none(tmp_path):
-    with contextlib.closing(CheckpointReader(tmp_path / "none")) as reader:
-        assert reader.steps() == []
-        assert reader.restore(state(0)) is None
-        assert not (tmp_path / "none").exists()
+def test_steps_of_a_folder_that_is_not_there_or_is_none(tmp_path):
+    assert steps(tmp_path / "none") == []
     (tmp_path / "file").touch()
-    with (
-        contextlib.closing(CheckpointReader(tmp_path / "file")) as reader,
-        pytest.raises(CheckpointError, match=r"Cannot read checkpoints in .*file: .*Not a direct"),
-    ):
-        reader.restore(state(0))
+    with pytest.raises(CheckpointError, match=r"Cannot read checkpoints in .*file: .*Not a direct"):
+        steps(tmp_path / "file")
 
 
-def test_checkpoint_that_is_replaced_while_it_is_read(directory, reader, monkeypatch, caplog):
-    """As by a run that goes on: the newest one then counts, and nothing was damaged."""
-    newer = directory.parent / "newer"
-    with contextlib.closing(Checkpoints(newer)) as checkpoints:
-        checkpoints.save(5, state(5))
-    read = ocp.Checkpointer.restore
-
-    def replaced(self, folder, **kwargs):
-        if folder.name == "4" and folder.exists():
-            shutil.move(newer / "5", directory / "5")
-            shutil.rmtree(folder)
-        return read(self, folder, **kwargs)
-
-    monkeypatch.setattr(ocp.Checkpointer, "restore", replaced)
-    assert_is_state(reader.restore(state(0)), 5)
-    assert not caplog.records
-    with pytest.raises(CheckpointError, match=r"no checkpoint of step 4; it has \[2, 3, 5\]"):
-        reader.load(4, state(0))
+@pytest.fixture
+def opened(directory):
+    with contextlib.closing(Checkpoints(directory)) as opened:
+        yield opened
 
 
-def test_part_of_a_checkpoint_is_no_state(reader):
+def test_part_of_a_checkpoint_is_no_state(opened):
     with pytest.raises(CheckpointError, match=r"another kind of run: it differs in \['agents/0"):
-        reader.restore({"step": np.array(0, np.int32)})
+        opened.restore({"step": np.array(0, np.int32)})
     with pytest.raises(CheckpointError, match=r"of other sizes: rule/w is \(\(30, 40\)"):
-        reader.restore(state(0) | {"rule": state(0)["rule"] | {"w": jnp.zeros((30, 41))}})
+        opened.restore(state(0) | {"rule": state(0)["rule"] | {"w": jnp.zeros((30, 41))}})
 
 
 # The manifest.
@@ -358,9 +323,9 @@ def test_format_of_another_version_is_refused(directory):
         '{"format": [], "arrays": 1, "crc32": {}}',
     ],
 )
-def test_malformed_manifest_is_damage(directory, reader, content):
+def test_malformed_manifest_is_damage(directory, opened, content):
     manifest_of(directory, 4).write_text(content)
-    assert_is_state(reader.restore(state(0)), 3)
+    assert_is_state(opened.restore(state(0)), 3)
 
 
 @pytest.mark.parametrize(
@@ -374,24 +339,26 @@ def test_malformed_manifest_is_damage(directory, reader, content):
         lambda manifest: manifest["arrays"]["step"].update(crc32=[]),
     ],
 )
-def test_malformed_manifest_of_a_right_checksum_is_damage_too(directory, reader, change):
+def test_malformed_manifest_of_a_right_checksum_is_damage_too(directory, opened, change):
     rewrite(manifest_of(directory, 4), change)
-    assert_is_state(reader.restore(state(0)), 3)
+    assert_is_state(opened.restore(state(0)), 3)
 
 
 def assert_each_flip_is_noticed(directory: pathlib.Path, files, first: int, every: int) -> None:
     """Flips bits of the newest checkpoint's files, one at a time."""
-    with contextlib.closing(CheckpointReader(directory)) as reader:
+    with contextlib.closing(Checkpoints(directory)) as opened:
         for file in files:
             content = file.read_bytes()
             for bit in range(first, 8 * len(content), every):
                 flipped = bytearray(content)
                 flipped[bit // 8] ^= 1 << bit % 8
                 file.write_bytes(flipped)
-                restored = reader.restore(state(0))
+                restored = opened.restore(state(0))
                 assert restored is not None
                 assert restored[0] in (3, 4), f"bit {bit} of {file}"
                 assert_is_state(restored, restored[0])
+                if restored[0] == 3:
+                    shutil.move(directory.parent / "damaged" / "4", directory)
             file.write_bytes(content)
 
 
@@ -410,12 +377,13 @@ def test_flipped_bits_of_the_manifests_format(directory):
     file = manifest_of(directory, 4)
     content = file.read_bytes()
     start = content.index(b'"format"')
-    with contextlib.closing(CheckpointReader(directory)) as reader:
+    with contextlib.closing(Checkpoints(directory)) as opened:
         for bit in range(8 * start, 8 * (start + len(b'"format": 3'))):
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             file.write_bytes(flipped)
-            assert_is_state(reader.restore(state(0)), 3)
+            assert_is_state(opened.restore(state(0)), 3)
+            shutil.move(directory.parent / "damaged" / "4", directory)
 
 
 @pytest.mark.thorough  # The fuzzer flips bits of checkpoints, too.

@@ -25,16 +25,18 @@ class Target:
 
     Attributes:
       write: makes a good one in a folder.
-      read: what is in the folder, as a JSON value; prints nothing, changes nothing.
+      read: what is in the folder, as a JSON value; prints nothing.
       damage: damages something in a folder. Returns what was done, and whether what is read may
         then be something else than what was written, as it is well-formed.
       names_files: whether what is said of damage names the file.
+      keeps_files: whether reading changes no file.
     """
 
     write: Callable[[pathlib.Path], None]
     read: Callable[[pathlib.Path], Any]
     damage: Callable[[random.Random, pathlib.Path], tuple[str, bool]]
     names_files: bool = True
+    keeps_files: bool = True
 
 
 def _digest(arrays: Any) -> str:
@@ -183,13 +185,10 @@ def _write_checkpoints(folder: pathlib.Path) -> None:
 
 
 def _read_checkpoints(folder: pathlib.Path) -> Any:
-    from disco_common.checkpoints import CheckpointReader
+    from disco_common.checkpoints import Checkpoints
 
-    reader = CheckpointReader(folder / "checkpoints")
-    try:
-        restored = reader.restore(_state(0))
-    finally:
-        reader.close()
+    with contextlib.closing(Checkpoints(folder / "checkpoints")) as checkpoints:
+        restored = checkpoints.restore(_state(0))
     if restored is None:
         return None
     step, state = restored
@@ -299,5 +298,7 @@ TARGETS = {
     "discovery": Target(_write_discovery, _read_discovery, _damage_discovery),
     "files": Target(_write_files, _read_files, _damage_files),
     "names": Target(_write_names, _read_names, _damage_names, names_files=False),
-    "checkpoints": Target(_write_checkpoints, _read_checkpoints, _damage_checkpoints),
+    "checkpoints": Target(
+        _write_checkpoints, _read_checkpoints, _damage_checkpoints, keeps_files=False
+    ),
 }

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import disco
-from disco_common.checkpoints import CheckpointReader, Checkpoints
+from disco_common.checkpoints import Checkpoints
 from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.report.discoveries import PROBES, SCORE, read_probes
@@ -110,8 +110,7 @@ def test_notes_that_cannot_be_read_are_said(tmp_path, kind, caplog, capsys, monk
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("opened", [CheckpointReader, Checkpoints])
-def test_a_checkpoint_that_would_be_waited_for_is_passed_over(tmp_path, kind, opened):
+def test_a_checkpoint_that_would_be_waited_for_is_passed_over(tmp_path, kind):
     written = Checkpoints(tmp_path / "checkpoints")
     for step in (1, 2):
         written.save(step, STATE)
@@ -119,7 +118,7 @@ def test_a_checkpoint_that_would_be_waited_for_is_passed_over(tmp_path, kind, op
     written.close()
     for path in sorted((tmp_path / "checkpoints" / "2").rglob("*META*")):
         misplaced(path, kind)
-    checkpoints = opened(tmp_path / "checkpoints")
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
     step, state = checkpoints.restore(jax.tree.map(np.zeros_like, STATE))
     checkpoints.close()
     assert step == 1
