@@ -38,7 +38,7 @@ from disco_common.configuration import from_config
 from environments.suites import dmlab
 from launch.support.command_flags import define_config, parse_flags
 from launch.support.display import print_rows
-from launch.support.settings import DiscoverSettings, make_discovery
+from launch.support.settings import DiscoverSettings, make_rule
 from meta import inner_loop
 from meta.discovery import Discovery
 from meta.meta_step import agent_meta_update
@@ -303,7 +303,7 @@ def main(argv: list[str]) -> None:
     del argv
     convolutions.convolution = None  # Accelerators take JAX's derivatives.
     settings = from_config(DiscoverSettings, flags.FLAGS.config)
-    discovery = make_discovery(settings, _tasks(settings.suite))
+    discovery = Discovery(settings, _tasks(settings.suite), make_rule(settings))
     groups = [Agents(discovery, number) for number in range(len(discovery.groups))]
     rows = [
         {"one agent of": agents.family, "agents": str(agents.count)}

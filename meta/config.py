@@ -171,6 +171,8 @@ class DiscoveryConfig:
         `"dmlab: memory=256 frame_stack=1"`. The family is the part of the environments' names
         before the slash. The changes may be of memory (units of the network's memory), frame_stack
         and burn_in.
+      devices_per_agent: number of devices that split an agent's batches, if an agent does not fit
+        on one.
       agent, value_function, objective, population, meta: see their classes.
     """
 
@@ -181,6 +183,7 @@ class DiscoveryConfig:
     objective: ObjectiveConfig = ObjectiveConfig()
     population: PopulationConfig = PopulationConfig()
     meta: MetaConfig = MetaConfig()
+    devices_per_agent: int = 1
 
     @property
     def family_agents(self) -> dict[str, AgentConfig]:

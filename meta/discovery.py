@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh
 from jaxtyping import Bool, Int
 
 import disco
@@ -40,15 +39,15 @@ class Discovery:
         config: DiscoveryConfig,
         tasks: tuple[environments.Environment, ...],
         rule: disco.DiscoveredRule,
-        mesh: Mesh | None = None,
+        devices: Sequence[Any] | None = None,
     ):
-        """Prepare a run from a rule, on a mesh of `make_mesh`, by default of all devices.
+        """Prepare a run from a rule, by default on all devices of all processes.
 
         Raises:
-          ValueError: as `make_groups`.
+          ValueError: as `make_mesh` and `make_groups`.
         """
         self.config, self._tasks, self._initial_rule = config, tasks, rule
-        self._mesh = make_mesh() if mesh is None else mesh
+        self._mesh = make_mesh(config.devices_per_agent, devices)
         self.steps_per_meta_step = config.meta.num_updates * config.agent.steps_per_update
         self.groups = make_groups(config, tasks, rule, self._mesh.shape[AGENTS])
         self._programs = DevicePrograms(self.config, self.groups, self._mesh)

@@ -1,6 +1,7 @@
 """The discovery loop: meta-steps, checkpoints and metrics."""
 
 import contextlib
+import signal
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -8,10 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 import psutil
+from jax.experimental import multihost_utils
 from jaxtyping import Shaped
 
+from disco_common import stopping
 from disco_common.checkpoints import Checkpoints
-from disco_common.stopping import set_unsaved
 from meta.discovery import Discovery
 from meta.meta_step import AgentMetrics
 from meta.population import DiscoveryState
@@ -23,7 +25,7 @@ _NOT_AVERAGED = frozenset("task steps_since_reset finite reset episode_return_su
 
 
 class Observer:
-    """What is told of a run along the way, and may stop it; this one does nothing.
+    """What is told of a run along the way; this one does nothing.
 
     Attributes:
       probe_interval: meta-steps between probes; the last meta-step has one, too. 0 for none.
@@ -36,10 +38,6 @@ class Observer:
 
     def on_report(self, metrics: RunMetrics) -> None:
         """Note the metrics of a window of meta-steps."""
-
-    def should_stop(self, step: int) -> bool:
-        """Return, after each meta-step, the same in all processes, whether the run ends there."""
-        return False
 
     def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
         """Note the state of which a checkpoint will be written."""
@@ -61,11 +59,12 @@ def run(
     log_interval: int,
     observer: Observer = Observer(),
 ) -> DiscoveryState:
-    """Run meta-steps until there are `meta_steps` with those of earlier calls, or it is stopped.
+    """Run meta-steps until there are `meta_steps` with those of earlier calls.
 
-    It continues from the newest good checkpoint. The results do not depend on where a run was
-    interrupted, except with environments outside JAX: these start new episodes, and the replays of
-    their agents start empty. Metrics are averaged over windows of `log_interval` meta-steps.
+    A signal stops it before (`is_stop_requested`). It continues from the newest good checkpoint.
+    The results do not depend on where a run was interrupted, except with environments outside JAX:
+    these start new episodes, and the replays of their agents start empty. Metrics are averaged over
+    windows of `log_interval` meta-steps.
 
     Raises:
       CheckpointError: if a checkpoint cannot be written or read.
@@ -82,17 +81,17 @@ def run(
         restored = restore(discovery, checkpoints)
         step, state = restored if restored else (0, discovery.init())
         observer.on_start(step)
-        stopping = is_probed(step) and not observer.probe(step, state)
-        if step < meta_steps and not stopping:
+        is_stopping = is_probed(step) and not observer.probe(step, state)
+        if step < meta_steps and not is_stopping:
             discovery.compile()
         window, started = [], time.monotonic()
-        while step < meta_steps and not stopping:
+        while step < meta_steps and not is_stopping:
             state, metrics = discovery.step(state)
             window.append(metrics)
             step += 1
-            set_unsaved(True)
-            stopping = observer.should_stop(step)
-            is_kept = step == meta_steps or stopping or is_probed(step)
+            stopping.set_unsaved(True)
+            is_stopping = is_stop_requested(step)
+            is_kept = step == meta_steps or is_stopping or is_probed(step)
             if step % log_interval == 0 or is_kept:
                 observer.on_report(_metrics(discovery, window, step, started))
                 checkpoints.check()
@@ -102,12 +101,19 @@ def run(
                     observer.on_checkpoint(step, state)
                 finally:  # A rule that cannot be written costs no checkpoint.
                     checkpoints.save(step, state, agents=discovery.agents_stacked)
-            if is_probed(step) and not stopping:
+            if is_probed(step) and not is_stopping:
                 checkpoints.wait()
-                set_unsaved(False)  # While fresh agents are compiled.
-                stopping, started = not observer.probe(step, state), time.monotonic()
+                stopping.set_unsaved(False)  # While fresh agents are compiled.
+                is_stopping, started = not observer.probe(step, state), time.monotonic()
     checkpoints.wait()
     return state
+
+
+def is_stop_requested(step: int) -> bool:
+    """Return whether a signal asked the run to stop, after a step; the same for all processes."""
+    if jax.process_count() > 1 and multihost_utils.reached_preemption_sync_point(step):
+        stopping.request(signal.SIGTERM)
+    return stopping.is_requested()
 
 
 def _metrics(

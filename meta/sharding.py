@@ -24,7 +24,7 @@ BATCH = "batch"
 TreeT = TypeVar("TreeT", bound=PyTree[Array])
 
 
-def make_mesh(devices_per_agent: int = 1, devices: Sequence[Any] | None = None) -> Mesh:
+def make_mesh(devices_per_agent: int, devices: Sequence[Any] | None) -> Mesh:
     """Return a mesh of all devices of all processes, or of the given devices.
 
     Raises:

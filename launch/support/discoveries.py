@@ -18,25 +18,21 @@ from rich.filesize import decimal
 import disco
 from disco_common import checkpoints, stopping
 from disco_common.json_lines import JsonLines
+from evaluation.evaluate import resolve
 from evaluation.executors import OpenProgress, Progress
 from evaluation.report.discoveries import METRICS, read_metrics, read_probes
 from evaluation.report.discovery_section import discovery_curves
 from evaluation.rules import fingerprint
 from launch.support import processes, workdirs
+from launch.support.command_flags import split_values
 from launch.support.display import ProgressBar, print_needs
 from launch.support.rules import Probes, keep_start, kept_rule, rule_provenance
-from launch.support.settings import (
-    CHANGEABLE,
-    DiscoverSettings,
-    make_discovery,
-    make_rule,
-    make_tasks,
-)
+from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import META_STEP, PROBE, Tracking, by_tag, trackers
 from launch.support.workdirs import code_version
 from meta.discovery import Discovery
 from meta.population import DiscoveryState
-from meta.run import Observer, RunMetrics, run
+from meta.run import Observer, RunMetrics, is_stop_requested, run
 from training.memory_budget import replay_bytes
 from training.replay import num_bytes
 
@@ -65,7 +61,7 @@ def discover(
       StoppedBySignal: if a signal stopped it (`stopping_by_signals`).
     """
     folder = pathlib.Path(workdir)
-    rule, tasks = make_rule(settings, folder), make_tasks(settings)
+    rule, tasks = make_rule(settings, folder), resolve(split_values(settings.suite))
     sources = {task.name: task.sha256 for task in tasks if task.sha256}
     processes.require_equal(
         {
@@ -75,7 +71,7 @@ def discover(
             "rule to start from": fingerprint(rule) if settings.rule.start else "",
         }
     )
-    discovery = make_discovery(settings, tasks, rule)
+    discovery = Discovery(settings, tasks, rule)
     discovery.check()
     if is_dry:
         workdirs.require_same_settings(folder, settings, CHANGEABLE, sources)
@@ -94,7 +90,7 @@ def discover(
                 folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept
             )
             closing.callback(kept.close)
-            observer = _Stopping(probe_interval=probes.interval)
+            observer = Observer()
             if processes.is_first():
                 bar = closing.enter_context(open_progress("discover", settings.meta_steps))
                 assert bar is not None
@@ -119,7 +115,7 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
     with contextlib.closing(discovery):
         state = discovery.init()
         discovery.compile()
-        while len(seconds) < _MEASURED and not processes.is_stop_requested(len(seconds)):
+        while len(seconds) < _MEASURED and not is_stop_requested(len(seconds)):
             started = time.monotonic()
             state, _ = discovery.step(state)
             seconds.append(time.monotonic() - started)
@@ -149,17 +145,7 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
     )
 
 
-@dataclasses.dataclass
-class _Stopping(Observer):
-    """What each process of a run does: it ends when one of them is asked to stop."""
-
-    probe_interval: int
-
-    def should_stop(self, step: int) -> bool:
-        return processes.is_stop_requested(step)
-
-
-class _Log(_Stopping):
+class _Log(Observer):
     """What the first process of a run writes and shows beside the checkpoints."""
 
     def __init__(
@@ -172,7 +158,7 @@ class _Log(_Stopping):
         bar: Progress,
         closing: contextlib.ExitStack,
     ):
-        super().__init__(probes.interval)
+        self.probe_interval = probes.interval
         self._folder, self._settings, self._probes, self._bar = folder, settings, probes, bar
         self._discovery, self._tracking, self._closing = discovery, tracking, closing
 

@@ -23,7 +23,6 @@ import os
 import pathlib
 import re
 import secrets
-import signal
 import socket
 import sys
 import threading
@@ -34,8 +33,6 @@ import jax
 import numpy as np
 from absl import flags, logging
 from jax.experimental import multihost_utils
-
-from disco_common import stopping
 
 _HEARTBEAT_SECONDS = 20
 _AUTO = "auto"
@@ -206,10 +203,3 @@ def require_shared(folder: pathlib.Path) -> None:
             f"Processes {without} do not see what process 0 writes in {folder}; expected a workdir"
             " on a file system that all machines share."
         )
-
-
-def is_stop_requested(step: int) -> bool:
-    """Return whether a signal asked the run to stop, after a step; the same for all processes."""
-    if are_several() and multihost_utils.reached_preemption_sync_point(step):
-        stopping.request(signal.SIGTERM)
-    return stopping.is_requested()

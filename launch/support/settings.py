@@ -7,14 +7,10 @@ from typing import Any
 import jax
 
 import disco
-import environments
 from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
-from environments import registry
 from evaluation.studies import ablations
 from evaluation.studies.ablations import Ablated
 from meta.config import DiscoveryConfig
-from meta.discovery import Discovery
-from meta.sharding import make_mesh
 
 START = "start.npz"  # In a run's workdir: a copy of the rule file that it started from, if any.
 
@@ -92,8 +88,6 @@ class DiscoverSettings(DiscoveryConfig):
       checkpoint_interval: meta-steps between checkpoints.
       checkpoints_kept: number of the newest checkpoints to keep.
       log_interval: meta-steps between reports.
-      devices_per_agent: number of devices that split an agent's batches, if an agent does not fit
-        on one.
       rule, probe: see their classes.
     """
 
@@ -102,7 +96,6 @@ class DiscoverSettings(DiscoveryConfig):
     checkpoint_interval: int = 100
     checkpoints_kept: int = 3
     log_interval: int = 10
-    devices_per_agent: int = 1
     rule: RuleSettings = RuleSettings()
     probe: ProbeSettings = ProbeSettings()
 
@@ -124,36 +117,6 @@ CHANGEABLE = (
     "devices_per_agent",
     "meta.agents_at_once",
 )
-
-
-def make_discovery(
-    settings: DiscoverSettings,
-    tasks: tuple[environments.Environment, ...] | None = None,
-    rule: disco.DiscoveredRule | None = None,
-) -> Discovery:
-    """Return the discovery run of some settings. Nothing is compiled.
-
-    Tasks and rule are by default those of `make_tasks` and `make_rule`.
-
-    Raises:
-      ValueError: if a name or a value is unknown or out of range.
-    """
-    tasks = make_tasks(settings) if tasks is None else tasks
-    rule = make_rule(settings) if rule is None else rule
-    return Discovery(settings, tasks, rule, make_mesh(settings.devices_per_agent))
-
-
-def make_tasks(settings: DiscoverSettings) -> tuple[environments.Environment, ...]:
-    """Return the tasks of the settings' suites.
-
-    Raises:
-      ValueError: if a name is unknown.
-      ImportError: if a package that an environment needs is not installed.
-    """
-    names = [name.strip() for name in settings.suite.split(",")]
-    for name in names:  # Before one is made, which can take long.
-        registry.check_name(name)
-    return tuple(task for name in names for task in environments.suite(name))
 
 
 def make_rule(

@@ -17,6 +17,7 @@ import pandas as pd
 from disco_common.configuration import from_config
 from disco_common.files import write_atomically
 from disco_common.terminal import printable
+from evaluation.evaluate import resolve
 from evaluation.executors import Executor, Job, JobsFailedError, Numbers, Report
 from evaluation.report.discoveries import PROBE, read_metrics
 from evaluation.report.discovery_section import sweep_curves
@@ -24,8 +25,9 @@ from launch.support import workdirs
 from launch.support.command_flags import parse_config, split_values
 from launch.support.discoveries import discover
 from launch.support.display import ProgressBar, print_rows
-from launch.support.settings import CHANGEABLE, DiscoverSettings, make_discovery
+from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import Tracking
+from meta.discovery import Discovery
 
 _MEANS = (PROBE, "validation_reward", "meta_loss", "episode_return")
 _PREFIX = "config."
@@ -76,7 +78,8 @@ def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
     try:
         settings = from_config(DiscoverSettings, parse_config(arguments))
         # The driver of a sweep has one CPU device, and an agent may need several devices.
-        make_discovery(dataclasses.replace(settings, devices_per_agent=1))
+        alone = dataclasses.replace(settings, devices_per_agent=1)
+        Discovery(alone, resolve(split_values(settings.suite)), make_rule(settings))
     except (ValueError, OSError) as error:
         raise ValueError(f"{' '.join(arguments)}: {error}") from error
     names = [field.removeprefix(_PREFIX) for field in fields]

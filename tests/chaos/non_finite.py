@@ -8,7 +8,6 @@ import pathlib
 import jax
 import numpy as np
 
-from launch.support.settings import make_discovery
 from meta.discovery import Discovery
 from tests.chaos import environments
 from tests.chaos.bench import (
@@ -21,7 +20,7 @@ from tests.chaos.bench import (
 )
 from tests.chaos.driver import NAN_AGENT, NAN_AT
 from tests.launch.discover_tiny import get_settings
-from tests.launch.tiny_runs import TIMINGS, final_state, metrics
+from tests.launch.tiny_runs import TIMINGS, discovery_of, final_state, metrics
 from tests.meta.common import STEPS
 
 _META_STEPS = 8
@@ -43,7 +42,7 @@ def nan_in_an_agent(bench: Bench) -> Outcome:
         *_NO_RESETS,
     )
     settings = dataclasses.replace(get_settings(), suite="faulty/catch")
-    discovery, states = make_discovery(settings), {}
+    discovery, states = discovery_of(settings), {}
     for what in ("parameters", "reward", "observation", "nothing"):
         workdir = bench.new(f"nan_{what}")
         finished(bench.disturbed(what, "launch.discover", f"--workdir={workdir}", *arguments))
@@ -148,4 +147,4 @@ def mixed_discovery(suite: str) -> Discovery:
     assert environments.NAN_EVERY  # The import registers the environments.
     settings = get_settings()
     population = dataclasses.replace(settings.population, size=2)
-    return make_discovery(dataclasses.replace(settings, suite=suite, population=population))
+    return discovery_of(dataclasses.replace(settings, suite=suite, population=population))

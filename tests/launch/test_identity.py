@@ -32,16 +32,12 @@ from evaluation.tuned_settings import (
 from launch.support import evaluations, rules
 from launch.support.discoveries import discover
 from launch.support.rules import export
-from launch.support.settings import (
-    DiscoverSettings,
-    RuleSettings,
-    make_discovery,
-    make_rule,
-)
+from launch.support.settings import DiscoverSettings, RuleSettings, make_rule
 from tests.environments.suites import boxoban
 from tests.evaluation.common import BASELINES
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
+from tests.launch.tiny_runs import discovery_of
 from tests.meta.common import small_rule
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -66,7 +62,7 @@ def checkpoints(tmp_path_factory) -> pathlib.Path:
     """Those of a discovery from that rule, which made one meta-step."""
     folder = tmp_path_factory.mktemp("made")
     disco.save(small_rule(), folder / "s.npz")
-    discovery = make_discovery(settings_with(folder / "s.npz"))
+    discovery = discovery_of(settings_with(folder / "s.npz"))
     with contextlib.closing(Checkpoints(folder / "checkpoints")) as checkpoints:
         checkpoints.save(1, discovery.init(), discovery.agents_stacked)
     return folder / "checkpoints"

@@ -12,13 +12,14 @@ import pytest
 import disco
 import environments
 from disco_common import stopping
+from evaluation.evaluate import resolve
 from evaluation.report.discoveries import Probe, best_probe, read_metrics, read_probes
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from launch.support import rules
 from launch.support.discoveries import discover
 from launch.support.rules import export
-from launch.support.settings import ProbeSettings, make_tasks
+from launch.support.settings import ProbeSettings
 from tests.launch.discover_tiny import get_settings
 
 SETTINGS = dataclasses.replace(
@@ -114,7 +115,7 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
 
 @pytest.mark.slow
 def test_a_probe_of_another_rule_is_made_again(tmp_path, caplog):
-    own = rules.Probes(SETTINGS, make_tasks(SETTINGS))
+    own = rules.Probes(SETTINGS, resolve([SETTINGS.suite]))
     zoo = disco.load("grid57")
     random = disco.DiscoveredRule.create(jax.random.key(1), zoo.sizes, num_bins=11, max_value=5.0)
     own.make(tmp_path, 7, random, {})
@@ -136,7 +137,7 @@ def test_without_reference_scores_there_are_no_probes(caplog):
     own = rules.Probes(SETTINGS, [environments.make("catch/4x3")])
     assert own.interval == 0
     assert "No task of the suite has reference scores" in caplog.text
-    assert rules.Probes(SETTINGS, make_tasks(SETTINGS)).interval == 2
+    assert rules.Probes(SETTINGS, resolve([SETTINGS.suite])).interval == 2
 
 
 def test_bad_settings_are_refused():
@@ -145,7 +146,7 @@ def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"budget is 1 environment steps; expected at least one"):
         rules.Probes(
             dataclasses.replace(SETTINGS, probe=ProbeSettings(interval=1, budget=1)),
-            make_tasks(SETTINGS),
+            resolve([SETTINGS.suite]),
         )
 
 

@@ -19,11 +19,11 @@ from absl import flags
 from disco_common.checkpoints import Checkpoints
 from disco_common.configuration import from_json
 from launch.support import processes
-from launch.support.settings import DiscoverSettings, make_discovery
+from launch.support.settings import DiscoverSettings
 from meta.run import restore
 from tests.launch.common import TINY, free_port, outcome, outcomes, start
 from tests.launch.discover_tiny import get_settings
-from tests.launch.tiny_runs import metrics, quickly, steps_logged, wait_until
+from tests.launch.tiny_runs import discovery_of, metrics, quickly, steps_logged, wait_until
 
 NUM_DEVICES = 4
 META_STEPS = 60
@@ -61,7 +61,7 @@ def final_rule(workdir: pathlib.Path) -> tuple[int, np.ndarray]:
     settings = from_json(DiscoverSettings, json.loads((workdir / "config.json").read_text()))
     with jax.enable_x64(True):
         checkpoints = Checkpoints(workdir / "checkpoints")
-        restored = restore(make_discovery(settings), checkpoints)
+        restored = restore(discovery_of(settings), checkpoints)
         checkpoints.close()
     assert restored is not None
     step, state = restored
@@ -166,7 +166,7 @@ def test_refused_in_a_sentence(tmp_path):
 
 def test_devices_that_cannot_share_an_agent_are_refused(tmp_path):
     with pytest.raises(ValueError, match="is 3; expected a divisor of the number of devices of"):
-        make_discovery(dataclasses.replace(get_settings(), devices_per_agent=3))
+        discovery_of(dataclasses.replace(get_settings(), devices_per_agent=3))
     flags = [f"--workdir={tmp_path / 'run'}", TINY, "--config.devices_per_agent=4"]
     status, output = outcome(start("launch.discover", *flags, JAX_NUM_CPU_DEVICES="4"))
     assert status == 2, output

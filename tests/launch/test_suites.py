@@ -14,7 +14,8 @@ from evaluation.published import published_tables
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
 from launch.support import evaluation_flags
 from launch.support.evaluation_flags import listed
-from launch.support.settings import DiscoverSettings, make_discovery, make_rule
+from launch.support.settings import DiscoverSettings, make_rule
+from tests.launch.tiny_runs import discovery_of
 
 
 def test_continuous_actions_are_played_at_random():
@@ -77,12 +78,12 @@ def test_lifetimes_are_the_papers_frames_in_every_suite():
         population=dataclasses.replace(disco103.get_config().population, size=2),
     )
     frames = np.array([200, 100, 50, 20]) * 1_000_000
-    for group, per_action in zip(make_discovery(settings).groups, (4, 1), strict=True):
+    for group, per_action in zip(discovery_of(settings).groups, (4, 1), strict=True):
         np.testing.assert_array_equal(group.population.lifetimes, frames // per_action)
 
 
 def test_the_population_of_disco57_goes_through_the_games_in_order():
-    discovery = make_discovery(disco57.get_config())
+    discovery = discovery_of(disco57.get_config())
     (group,) = discovery.groups
     assert group.names[:3] == ("atari/Alien", "atari/Amidar", "atari/Assault")
     assert list(group.names) == sorted(group.names)
@@ -92,7 +93,7 @@ def test_the_population_of_disco57_goes_through_the_games_in_order():
 
 def test_a_mixed_population_has_a_group_for_each_kind_of_environment():
     try:
-        discovery = make_discovery(mixed_laptop.get_config())
+        discovery = discovery_of(mixed_laptop.get_config())
     except environments.MissingPackageError as error:
         pytest.skip(str(error))
     assert [group.names for group in discovery.groups] == [

@@ -7,7 +7,9 @@ import subprocess
 import time
 
 from disco_common.checkpoints import Checkpoints
-from launch.support.settings import make_discovery
+from evaluation.evaluate import resolve
+from launch.support.command_flags import split_values
+from launch.support.settings import DiscoverSettings, make_rule
 from meta.discovery import Discovery
 from meta.population import DiscoveryState
 from meta.run import restore
@@ -41,7 +43,12 @@ def quickly(compiled: pathlib.Path, num_devices: int = 2) -> dict[str, str]:
 
 @functools.cache
 def tiny_discovery() -> Discovery:
-    return make_discovery(get_settings())
+    return discovery_of(get_settings())
+
+
+def discovery_of(settings: DiscoverSettings) -> Discovery:
+    """The discovery run of some settings. Nothing is compiled."""
+    return Discovery(settings, resolve(split_values(settings.suite)), make_rule(settings))
 
 
 def final_state(

@@ -50,7 +50,8 @@ def small_discovery(
     *,
     population: PopulationConfig,
     seed: int = 0,
-    mesh: Any = None,
+    devices: Any = None,
+    devices_per_agent: int = 1,
     **meta: Any,
 ) -> Discovery:
     """A discovery run whose meta-step takes milliseconds, once it is compiled."""
@@ -66,8 +67,9 @@ def small_discovery(
             **meta,
         ),
         seed=seed,
+        devices_per_agent=devices_per_agent,
     )
-    return Discovery(config, tasks, small_rule(), mesh)
+    return Discovery(config, tasks, small_rule(), devices)
 
 
 class Reporting(Observer):

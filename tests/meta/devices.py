@@ -13,7 +13,6 @@ import numpy as np
 
 from meta.config import PopulationConfig
 from meta.discovery import Discovery
-from meta.sharding import make_mesh
 from tests.meta.common import STEPS, small_discovery
 
 META_STEPS = 3
@@ -28,7 +27,8 @@ def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -
     return small_discovery(
         SUITE,
         population=PopulationConfig(size=AGENTS, lifetimes=(2 * STEPS,)),
-        mesh=make_mesh(devices_per_agent, jax.devices()[:num_devices]),
+        devices=jax.devices()[:num_devices],
+        devices_per_agent=devices_per_agent,
         agents_at_once=agents_at_once,
     )
 
