@@ -4,6 +4,7 @@ import itertools
 import pathlib
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -141,12 +142,17 @@ def check(path: pathlib.Path) -> None:
 def _start(task: environments.Environment, seed: int):
     """Return a simulator, and a function from its time step to a picture."""
     dynamics = task.dynamics
-    if isinstance(dynamics, environments.Filmed) and (
-        simulator := dynamics.filmed(task.params, seed)
-    ):
-        return SerialSimulators(
-            lambda _: simulator, dynamics, 1, seed
-        ), lambda _: simulator.render()
+    if isinstance(dynamics, environments.Filmed):
+        filmed, made = dynamics.filmed, list[Any]()
+
+        def make(own_seed: int) -> Any:
+            made.append(filmed(task.params, own_seed))
+            return made[0]
+
+        # They make it, so that what it draws from global generators follows from the seed, too.
+        simulators = SerialSimulators(make, dynamics, 1, seed)
+        if made[0] is not None:
+            return simulators, lambda _: made[0].render()
     index = pictures.image_index(dynamics.observation_spec())
 
     def draw(timestep) -> np.ndarray:

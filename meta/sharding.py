@@ -96,7 +96,7 @@ def split_batch(batch: disco.Trajectory) -> disco.Trajectory:
 
 
 def all_gather_agents(tree: TreeT) -> TreeT:
-    """Concatenate each leaf over all devices, with one message for each dtype.
+    """Concatenate each leaf, `[agents, ...]`, over all devices, with one message for each dtype.
 
     For use inside `shard_map_over_agents`.
     """
@@ -106,5 +106,5 @@ def all_gather_agents(tree: TreeT) -> TreeT:
         flat, unravel = ravel_pytree([leaves[i] for i in which])
         parts = jax.vmap(unravel)(jax.lax.all_gather(flat, AGENTS))
         for i, part in zip(which, parts, strict=True):
-            leaves[i] = part.reshape(-1)
+            leaves[i] = part.reshape(-1, *part.shape[2:])
     return jax.tree.unflatten(structure, leaves)

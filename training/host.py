@@ -53,7 +53,8 @@ def train(
       OutputError: if the environment returns something else than it declares.
       SimulatorError: if a simulator failed, or died and could not be replaced.
       StoppedBySignal: after a stop signal; a checkpoint was saved.
-      ValueError: if the budget is less than one unroll.
+      ValueError: if the budget is less than one unroll, if what the agent asks for is inconsistent
+        (`require_consistent`), or if an update is never due (`schedules`).
     """
     environments.require_declared_outputs(run.task)
     stopping.set_unsaved(False)

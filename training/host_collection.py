@@ -92,7 +92,8 @@ class HostActor:
     ):
         """Start the environments.
 
-        `workers` threads or processes step each half; by default half of the processors.
+        `workers` threads or processes step each half of the batch; by default half of the
+        processors, or all of them if the batch is a single environment.
 
         Raises:
           SimulatorError: if one cannot be started.

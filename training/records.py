@@ -1,7 +1,7 @@
 """A run, its result, and its files, in one format for all agents and environments.
 
     episodes.jsonl   sums over the episodes that ended: one line per episode from host environments,
-                     one line per interval from JAX environments
+                     from JAX environments one line per interval in which some ended
     metrics.jsonl    the agent's metrics, speed, and mean return: one line per interval
     agent.npz        the final learning state
 

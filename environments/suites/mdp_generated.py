@@ -79,11 +79,15 @@ class Ring:
 
     The observation is float32 `[num_features + 1]`: the state's features, and the part of the
     horizon that is over. At the horizon, the episode terminates.
+
+    Attributes:
+      num_states, num_actions, num_features: of all tasks. As fields they are part of the tasks'
+        fingerprints (`evaluation.scoring.references`).
     """
 
-    num_states: int = NUM_STATES
-    num_actions: int = NUM_ACTIONS
-    num_features: int = NUM_FEATURES
+    num_states: int = dataclasses.field(default=NUM_STATES, init=False)
+    num_actions: int = dataclasses.field(default=NUM_ACTIONS, init=False)
+    num_features: int = dataclasses.field(default=NUM_FEATURES, init=False)
 
     def observation_spec(self) -> specs.Array:
         return specs.Array((self.num_features + 1,), np.float32, name="features_and_time")

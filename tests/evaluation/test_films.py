@@ -1,11 +1,14 @@
 """Films of what a model of the world imagines beside what happens."""
 
 import dataclasses
+import random
 from typing import cast
 
+import dm_env
 import jax
 import numpy as np
 import pytest
+from dm_env import specs
 
 import environments
 from agents import pictures
@@ -64,6 +67,54 @@ def test_a_film_of_dreamer(tmp_path):
     agent = loaded("deep_sea/12")
     found = films.imagination(agent, episodes=1, seed=0, most_steps=12, interval=4)
     assert films.write(tmp_path / "film.gif", found, fps=5.0) == 20
+
+
+class Ticket(environments.FilmedSimulator):
+    """Draws its colour from the global generators when it is made."""
+
+    def __init__(self):
+        drawn = random.randrange(256), np.random.randint(256)  # noqa: NPY002
+        self._picture = np.full((4, 4, 3), [*drawn, 0], np.uint8)
+
+    def reset(self):
+        return dm_env.restart(np.zeros(1, np.float32))
+
+    def step(self, action):
+        return dm_env.termination(1.0, np.zeros(1, np.float32))
+
+    def render(self):
+        return self._picture
+
+
+@dataclasses.dataclass(frozen=True)
+class Lottery:
+    """Its simulators draw pictures."""
+
+    def observation_spec(self):
+        return specs.Array((1,), np.float32)
+
+    def action_spec(self):
+        return specs.DiscreteArray(2)
+
+    def start(self, task, batch_size, seed, workers=None):
+        raise NotImplementedError
+
+    def filmed(self, task, seed):
+        return Ticket()
+
+
+def test_what_a_filmed_simulator_draws_when_it_is_made_follows_from_the_seed():
+    task = environments.Environment("lottery", Lottery())
+    agent = RandomAgent(task.dynamics, 1, 4)
+    learner = agent.init(jax.random.key(0))
+    lottery = LoadedAgent("mine", task, agent, learner, agent.acting_state(learner))
+    firsts = []
+    for seed, before in ((0, 1), (0, 2), (1, 1)):
+        random.seed(before)
+        np.random.seed(before)  # noqa: NPY002
+        firsts.append(next(films.frames(lottery, 1, seed, 3)))
+    np.testing.assert_array_equal(firsts[0], firsts[1])
+    assert (firsts[0] != firsts[2]).any()
 
 
 def test_agents_that_imagine_no_pictures_are_refused():

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from jax.sharding import PartitionSpec as P
 
 import environments
 from disco_common.checkpoints import Checkpoints
@@ -20,6 +21,7 @@ from meta.config import MetaConfig, PopulationConfig
 from meta.discovery import Discovery
 from meta.population import DiscoveryState
 from meta.run import run, summarize
+from meta.sharding import all_gather_agents, make_mesh, shard_map_over_agents
 from tests.meta.common import STEPS, Reporting, small_discovery
 
 # Agents 0 and 2 play the one environment, 1 and 3 the other: two groups of two.
@@ -258,6 +260,18 @@ def test_a_non_finite_meta_gradient_is_masked_out_and_its_agent_reset(discovery,
 
 
 MIXED = "catch/5x5,catch/4x3,catch/6x3,delayed_chain/short"
+
+
+def test_gathered_leaves_keep_their_shapes():
+    rows = 2 * jax.device_count()
+    tree = {
+        "reward": jnp.arange(3.0 * rows).reshape(rows, 3),
+        "finite": jnp.arange(1.0 * rows),
+        "task": jnp.arange(rows),
+    }
+    mesh = make_mesh(1, None)
+    gathered = jax.jit(shard_map_over_agents(mesh, all_gather_agents, "a", P()))(tree)
+    jax.tree.map(np.testing.assert_array_equal, gathered, tree)
 
 
 def test_every_group_of_tasks_has_agents():

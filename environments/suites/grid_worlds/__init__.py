@@ -10,7 +10,7 @@ for every episode and for every respawn.
 Beyond LPG, and off by default: objects that move, keys and doors, actions that slip, and a
 reward per step.
 
-The suites `grid57`, `grid_heldout` and `lpg` consist of such tasks.
+The suites `grid57`, `grid_generated` and `lpg` consist of such tasks, `grid_heldout` mostly.
 """
 
 from environments.suites.grid_worlds.dynamics import Draws, GridWorld, GridWorldState, GridWorldTask

@@ -86,6 +86,13 @@ def test_what_is_observed():
     spec.validate(np.asarray(timestep.observation))
 
 
+def test_sizes_are_those_of_all_tasks():
+    with pytest.raises(TypeError, match="num_states"):
+        mdp_generated.Ring(num_states=5)  # pyright: ignore[reportCallIssue]
+    shown = "Ring(num_states=24, num_actions=4, num_features=16)"
+    assert repr(mdp_generated.Ring()) == shown  # In the fingerprints of reference scores.
+
+
 def test_refused():
     with pytest.raises(EnvironmentNameError, match="mdp_generated/00_dense"):
         environments.make("mdp_generated/00_dens")
