@@ -16,7 +16,8 @@ from absl import logging
 from rich.filesize import decimal
 
 import disco
-from disco_common import checkpoints, stopping
+from disco_common import stopping
+from disco_common.checkpoints import Checkpoints, steps
 from disco_common.json_lines import JsonLines
 from evaluation.evaluate import resolve
 from evaluation.executors import OpenProgress, Progress
@@ -86,10 +87,8 @@ def discover(
         if processes.is_first():
             keep_start(settings, folder, rule)
         with contextlib.ExitStack() as closing:
-            kept = checkpoints.Checkpoints(
-                folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept
-            )
-            closing.callback(kept.close)
+            checkpoints = Checkpoints(folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept)
+            closing.callback(checkpoints.close)
             observer = Observer()
             if processes.is_first():
                 bar = closing.enter_context(open_progress("discover", settings.meta_steps))
@@ -98,7 +97,7 @@ def discover(
             run(
                 discovery,
                 meta_steps=settings.meta_steps,
-                checkpoints=kept,
+                checkpoints=checkpoints,
                 checkpoint_interval=settings.checkpoint_interval,
                 log_interval=settings.log_interval,
                 observer=observer,
@@ -120,14 +119,14 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
             state, _ = discovery.step(state)
             seconds.append(time.monotonic() - started)
     stopping.raise_if_requested()
-    made = max(checkpoints.steps(workdir / workdirs.CHECKPOINTS), default=0)
+    made = max(steps(workdir / workdirs.CHECKPOINTS), default=0)
     missing = max(0, settings.meta_steps - made)
-    steps = discovery.steps_per_meta_step * discovery.population_size
+    environment_steps = missing * discovery.steps_per_meta_step * discovery.population_size
     each = min(seconds[1:])
     takes = datetime.timedelta(seconds=round(each * missing))
     print(
         f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"
-        f" on {settings.suite}, {steps * missing:,} environment steps: about"
+        f" on {settings.suite}, {environment_steps:,} environment steps: about"
         f" {takes} on {jax.device_count()} x {jax.devices()[0].device_kind}"
         f" ({each:.2g} s per meta-step), and the compilation and the probes."
     )
