@@ -225,14 +225,14 @@ class AnchoredRule(DiscoveredRule):
             weights[name] *= jnp.exp(output)
         return weights
 
-    def loss_terms(
+    def transition_losses(
         self, outputs: Outputs, targets: Any, trajectory: Trajectory
-    ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
-        target_loss, value_loss, metrics = super().loss_terms(outputs, targets, trajectory)
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        losses, metrics = super().transition_losses(outputs, targets, trajectory)
         if targets.prior is not None:
             weights = self.prior_weights(targets.prior)
             metrics |= jax.lax.stop_gradient({name: jnp.mean(x) for name, x in weights.items()})
-        return target_loss, value_loss, metrics
+        return losses, metrics
 
 
 FORMS: tuple[type[DiscoveredRule], ...] = (DiscoveredRule, AnchoredRule)  # The simplest first.

@@ -242,21 +242,14 @@ class DiscoveredRule(Rule):
     def transition_losses(
         self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        target_loss, value_loss, metrics = self.loss_terms(outputs, targets, trajectory)
-        return target_loss + value_loss, metrics
-
-    def loss_terms(
-        self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
-    ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
-        """Return the loss terms of each transition, and their metrics.
+        """Return the loss of each transition, and metrics.
 
         With targets π̂, ŷ, ẑ and q's target G, the weights c (`pi_cost` and so on), and those terms
         only that agents have (Methods, "Agent update"):
 
             c_π KL(π̂ ‖ π) + c_y KL(ŷ ‖ y) + c_z KL(ẑ ‖ z_a) + c_aux KL(π(s') ‖ aux_π_a)
 
-        is the first, c_q times the cross-entropy of h(G) and q_a (`values.action_value_loss`) the
-        second.
+        plus c_q times the cross-entropy of h(G) and q_a (`values.action_value_loss`).
         """
         action = trajectory.action
         log_pi = jax.nn.log_softmax(outputs["logits"])
@@ -287,4 +280,4 @@ class DiscoveredRule(Rule):
             "advantage": targets.advantage,
         }
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
-        return target_loss, self.value_cost * q_loss, metrics
+        return target_loss + self.value_cost * q_loss, metrics

@@ -20,7 +20,7 @@ from agents.dreamer.config import (
     preset,
 )
 from agents.dreamer.distributions import Specs, is_image
-from agents.dreamer.model import make_model
+from agents.dreamer.model import Model
 from agents.dreamer.networks import ActionPart
 from agents.registry import Algorithm, present_settings
 
@@ -40,7 +40,7 @@ def make(config: DreamerConfig, task: environments.Environment) -> DreamerAgent:
     if not is_discrete:
         action_range = _action_range(task.name, spec)
     size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
-    model = make_model(config, observations, {ACTION: ActionPart(size, is_discrete)})
+    model = Model.make(config, observations, {ACTION: ActionPart(size, is_discrete)})
     return DreamerAgent(model, action_range)
 
 

@@ -155,27 +155,26 @@ def loss(
     batch: Sequences,
     start: State,
     scales: Scales,
-    key: PRNGKeyArray | None,
+    key: PRNGKeyArray,
 ) -> tuple[Float[Array, ""], Outcome]:
     """Return the total loss of one batch.
 
-    `start` are the model states before the sequences, `scales` from the last update, and without a
-    key samples are modes.
+    `start` are the model states before the sequences, and `scales` those after the last update.
     """
     config = model.config
-    keys = (None, None) if key is None else jax.random.split(key)
+    observe_key, imagine_key = jax.random.split(key)
     if config.ablation == "RewardNorm":
         scales = scales._replace(reward=scales.reward.update(batch.reward))
         reward = jnp.clip(batch.reward / reward_divisor(scales), -10.0, 10.0)
         batch = batch._replace(reward=reward)
 
-    observed = observe(model, params, start, batch, keys[0])
+    observed = observe(model, params, start, batch, observe_key)
     world, scales, metrics = world_model_losses(model, params, batch, observed, scales)
 
     # Imagination starts from all states, or from the last `imagine_last` of each sequence.
     batch, states = jax.tree.map(lambda x: x[-config.imagine_last :], (batch, observed.states))
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
-    imagined = imagine(model, params, flat, keys[1], config.horizon)
+    imagined = imagine(model, params, flat, imagine_key, config.horizon)
     alive = 1.0 - batch.is_terminal.reshape(-1).astype(batch.reward.dtype)
     behaviour, returns, scales, more = actor_critic_losses(
         model, params, slow_critic, imagined, alive, scales

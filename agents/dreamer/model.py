@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from agents.dreamer import distributions
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import (
     Continuous,
@@ -20,6 +19,7 @@ from agents.dreamer.distributions import (
     Specs,
     mixed_log_probabilities,
     observations_of,
+    regression_of,
     sample,
 )
 from agents.dreamer.layers import MLP
@@ -34,6 +34,8 @@ from agents.dreamer.networks import (
     initial_state,
 )
 from agents.encoders import computing_in
+
+ModelT = TypeVar("ModelT", bound="Model")
 
 Params = dict[str, Any]
 """Parameters by network: encoder, rssm, decoder, reward, continuation, actor, critic."""
@@ -59,6 +61,14 @@ class Model:
     observation_parts: tuple[tuple[str, Observation], ...]
     action_parts: tuple[tuple[str, ActionPart], ...]
     regression: Regression
+
+    @classmethod
+    def make(
+        cls: type[ModelT], config: DreamerConfig, observations: Specs, actions: ActionParts
+    ) -> ModelT:
+        """Return the networks for observations and actions of given specs."""
+        parts = tuple(observations_of(config, observations).items())
+        return cls(config, parts, tuple(actions.items()), regression_of(config))
 
     @property
     def observations(self) -> dict[str, Observation]:
@@ -171,22 +181,6 @@ class Model:
         return self._network(name, method).apply(params[name], *inputs)
 
 
-def make_model(
-    config: DreamerConfig, observations: Specs, actions: ActionParts, kind: type[Model] = Model
-) -> Model:
-    """Return an agent's networks."""
-    if config.ablation == "ContRegression":
-        regression = distributions.SymlogRegression()
-    elif config.ablation == "SqrtTransform":
-        regression = distributions.sqrt_twohot()
-    else:
-        regression = (
-            distributions.symlog_twohot if config.is_v1 else distributions.symexp_twohot
-        )()
-    observation_parts = tuple(observations_of(config, observations).items())
-    return kind(config, observation_parts, tuple(actions.items()), regression)
-
-
 def _actor_outputs(actions: ActionParts) -> dict[str, int]:
     outputs: dict[str, int] = {}
     for name, part in sorted(actions.items()):
@@ -236,7 +230,7 @@ def observe_step(
     action: Float[Array, "B A"],
     tokens: Float[Array, "B E"],
     is_first: Bool[Array, "B"],
-    key: PRNGKeyArray | None,
+    key: PRNGKeyArray,
 ) -> tuple[State, Float[Array, "B S C"]]:
     """Advance the model state by one observed step (equation 3).
 
@@ -254,7 +248,7 @@ def observe_step(
 
 
 def observe(
-    model: Model, params: Params, start: State, batch: Sequences, key: PRNGKeyArray | None
+    model: Model, params: Params, start: State, batch: Sequences, key: PRNGKeyArray
 ) -> Observed:
     """Infer the model states along sequences, from the states before the first step, `[B]`."""
     tokens = model.encode(params, batch.observation)
@@ -262,9 +256,8 @@ def observe(
 
     def step(state: State, row):
         tokens, action, is_first, t = row
-        state, posterior = observe_step(
-            model, params, state, action, tokens, is_first, _folded(key, t)
-        )
+        step_key = jax.random.fold_in(key, t)
+        state, posterior = observe_step(model, params, state, action, tokens, is_first, step_key)
         return state, (state, posterior)
 
     steps = jnp.arange(len(batch.reward))
@@ -285,7 +278,7 @@ class Imagined(NamedTuple):
 
 
 def imagine(
-    model: Model, params: Params, start: State, key: PRNGKeyArray | None, num_steps: int
+    model: Model, params: Params, start: State, key: PRNGKeyArray, num_steps: int
 ) -> Imagined:
     """Imagine `num_steps` steps (H) by the policies, from states `[N]`.
 
@@ -296,19 +289,19 @@ def imagine(
     def act(state: State, t) -> dict[str, Array]:
         policies, act_key, found = (
             model.policies(params, sg(state.features)),
-            _folded(key, 2 * t),
+            jax.random.fold_in(key, 2 * t),
             {},
         )
         for i, (name, policy) in enumerate(policies.items()):
-            action = policy.sample(_folded(act_key, i))
+            action = policy.sample(jax.random.fold_in(act_key, i))
             found[name] = action if model.config.is_v1 else sg(action)  # `"v1"` learns through it.
         return found
 
     def step(state: State, t):
         actions = act(state, t)
         h = model.advance(frozen, state, embed_action(model.actions, actions))
-        following = State(h, sample(_folded(key, 2 * t + 1), model.prior(frozen, h)))
-        return following, (state, actions)
+        z = sample(jax.random.fold_in(key, 2 * t + 1), model.prior(frozen, h))
+        return State(h, z), (state, actions)
 
     start = sg(start)
     last, (states, actions) = jax.lax.scan(step, start, jnp.arange(num_steps))
@@ -318,7 +311,3 @@ def imagine(
         return jnp.concatenate([rows, row[None]])
 
     return Imagined(jax.tree.map(with_last, states, last), jax.tree.map(with_last, actions, final))
-
-
-def _folded(key: PRNGKeyArray | None, number: Any) -> PRNGKeyArray | None:
-    return None if key is None else jax.random.fold_in(key, number)

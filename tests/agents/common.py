@@ -156,3 +156,18 @@ def second_derivatives(loss: Callable[[Any], jax.Array], params: Any) -> tuple[A
         jax.device_get(derivatives(s)) for s in (0.0, -step, step)
     )
     return exact, jax.tree.map(lambda a, b: (a - b) / (2 * step), after, before)
+
+
+def take_modes(monkeypatch: Any) -> None:
+    """Make samples modes: the likeliest class, and the mean of a normal."""
+
+    def categorical(key, logits):
+        del key
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+
+    def normal(key, shape, dtype):
+        del key
+        return jnp.zeros(shape, dtype)
+
+    monkeypatch.setattr(jax.random, "categorical", categorical)
+    monkeypatch.setattr(jax.random, "normal", normal)

@@ -13,7 +13,7 @@ from agents.dreamer import distributions, losses
 from agents.dreamer.config import preset
 from agents.dreamer.distributions import Continuous, Discrete, Policy
 from agents.dreamer.losses import Deviation
-from agents.dreamer.model import WORLD_MODEL, Imagined, Model, Observed, Sequences, make_model
+from agents.dreamer.model import WORLD_MODEL, Imagined, Model, Observed, Sequences
 from agents.dreamer.networks import ActionPart, State, initial_state
 
 STEPS, NUMBER = 4, 6
@@ -28,7 +28,7 @@ def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0
     config = dataclasses.replace(preset(name, ablation=ablation), deterministic=8)
     part = ActionPart(3, not continuous)
     seen = {"any": specs.Array((1,), np.float32)}
-    model = make_model(config, seen, {"action": part}, _OfFeatures)
+    model = _OfFeatures.make(config, seen, {"action": part})
     model = dataclasses.replace(model, regression=_Plain())
     numbers = jax.random.normal(jax.random.key(0), (STEPS + 1, NUMBER))
     shape = (STEPS + 1, NUMBER)
@@ -134,7 +134,7 @@ def world_model(ablation: str, posterior_logit: float):
     config = dataclasses.replace(
         preset("v1", "1m", ablation), deterministic=4, latents=3, classes=2, units=4, layers=1
     )
-    model = make_model(
+    model = Model.make(
         config, {"any": specs.Array((1,), np.float32)}, {"action": ActionPart(3, True)}
     )
     shape = (2, 5)
@@ -171,16 +171,19 @@ def test_free_bits():
 
 def test_rewards_are_divided_by_their_deviation_and_clipped_for_reward_norm():
     scales = losses.initial_scales(
-        make_model(preset("v1", "1m", "RewardNorm"), {"any": specs.Array((1,), np.float32)}, {})
+        Model.make(preset("v1", "1m", "RewardNorm"), {"any": specs.Array((1,), np.float32)}, {})
     )
     rewards = np.random.default_rng(0).normal(0.0, 7.0, 10_000)
     scales = scales._replace(reward=scales.reward.update(jnp.asarray(rewards)))
     assert losses.reward_divisor(scales) == pytest.approx(7.0, rel=0.05)
 
 
-@pytest.mark.parametrize("head", ["symexp_twohot", "symlog_twohot", "sqrt_twohot"])
-def test_two_hot_regressions_are_least_where_their_mean_is_the_target(head):
-    head = getattr(distributions, head)(255)
+@pytest.mark.parametrize(
+    ("version", "ablation"), [("nature", ""), ("v1", ""), ("v1", "SqrtTransform")]
+)
+def test_two_hot_regressions_are_least_where_their_mean_is_the_target(version, ablation):
+    head = distributions.regression_of(preset(version, ablation=ablation))
+    assert isinstance(head, distributions.TwoHot)
     for target in (-90.0, -0.3, 0.0, 2.5, 400.0):
         x = head.transform(jnp.float32(target))
         above = int(np.clip(np.sum(head.bins <= x), 1, 254))
@@ -194,7 +197,8 @@ def test_two_hot_regressions_are_least_where_their_mean_is_the_target(head):
 
 
 def test_a_target_that_is_no_number_is_no_bins():
-    for head in (distributions.symexp_twohot(), distributions.symlog_twohot()):
+    for version in ("nature", "v1"):
+        head = distributions.regression_of(preset(version))
         found = head.loss(jnp.zeros((2, 255)), jnp.array([jnp.nan, 1.0]))
         assert np.isnan(found[0])
         assert np.isfinite(found[1])
@@ -226,7 +230,7 @@ def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
     def slopes(*learned):
         config = dataclasses.replace(preset(name, "1m"), **small)
         part = {"action": ActionPart(2, not continuous)}
-        model = make_model(config, {"any": specs.Array((5,), np.float32)}, part)
+        model = Model.make(config, {"any": specs.Array((5,), np.float32)}, part)
         params = model.init(jax.random.key(1))
         # Zeros at birth would hide what flows through them.
         params = jax.tree.map(lambda x: x + 0.1, params)

@@ -16,7 +16,7 @@ from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import observations_of
 from agents.dreamer.layers import MLP
 from agents.dreamer.losses import Range, lambda_returns
-from agents.dreamer.model import Imagined, Model, Sequences, make_model, observe, observe_step
+from agents.dreamer.model import Imagined, Model, Sequences, observe, observe_step
 from agents.dreamer.networks import (
     RSSM,
     ActionPart,
@@ -27,6 +27,7 @@ from agents.dreamer.networks import (
     initial_state,
 )
 from agents.optimizers import clip_to_parameters, laprop
+from tests.agents.common import take_modes
 from tests.agents.dreamer.golden import (
     assert_close,
     compared,
@@ -38,9 +39,13 @@ from tests.agents.dreamer.golden import (
 )
 from tests.golden import group
 
+KEY = jax.random.key(0)  # Of no effect, as samples are modes.
+
 
 @pytest.fixture(autouse=True)
-def _precise():
+def _precise(monkeypatch):
+    """Computes in full precision, and takes modes for samples, as the vectors do."""
+    take_modes(monkeypatch)
     with jax.default_matmul_precision("highest"):
         yield
 
@@ -90,7 +95,7 @@ def agent_model(case):
     actions = {
         name: ActionPart(size, kind == "discrete") for name, (kind, size) in meta["actions"].items()
     }
-    model = make_model(config, observations, actions)
+    model = Model.make(config, observations, actions)
     weights = group(case.given, "w/")
     slow = {f"val/{name}": x for name, x in group(weights, "slowval/").items()}
     weights = {name: x for name, x in weights.items() if not name.startswith(("slowval", "ret"))}
@@ -119,7 +124,7 @@ def test_the_whole_loss(case):
         returns=Range(jnp.asarray(norm["lo/value"]), jnp.asarray(norm["hi/value"]))
     )
     compute = jax.jit(jax.value_and_grad(losses.loss, has_aux=True), static_argnums=2)
-    (total, outcome), gradients = compute(params, slow, model, batch, start, scales, None)
+    (total, outcome), gradients = compute(params, slow, model, batch, start, scales, KEY)
     expected = case.expected
     assert_close(total, expected["loss"], 2e-5, "loss")
     names = {
@@ -187,7 +192,7 @@ def rssm_model(meta, kind=Model):
         for name, kind in meta["actions"].items()
     }
     observations = {"any": specs.Array((1,), np.float32)}
-    return make_model(core_config(meta, unimix=meta["unimix"]), observations, actions, kind)
+    return kind.make(core_config(meta, unimix=meta["unimix"]), observations, actions)
 
 
 @golden_cases("rssm", sequence=False)
@@ -201,7 +206,7 @@ def test_a_step_of_the_model(case):
 
     @jax.jit
     def observed(rssm, state, tokens):
-        seen, _ = observe_step(model, {"rssm": rssm}, state, action, tokens, is_first, None)
+        seen, _ = observe_step(model, {"rssm": rssm}, state, action, tokens, is_first, KEY)
         prior, posterior = logits(rssm, seen.h, tokens)
         return _weighed(given, seen.h, posterior, prior), (seen, prior, posterior)
 
@@ -225,7 +230,7 @@ def test_a_step_of_the_model(case):
     }.items():
         assert_close(found, expected[name], 5e-6, name)
     np.testing.assert_array_equal(seen.z, expected["obs_stoch"])
-    z = distributions.sample(None, model.prior({"rssm": rssm}, imagined))
+    z = distributions.sample(KEY, model.prior({"rssm": rssm}, imagined))
     np.testing.assert_array_equal(z, expected["img_stoch"])
     _check_slopes(slopes, expected)
 
@@ -242,7 +247,7 @@ def test_a_sequence_of_the_model(case):
     @jax.jit
     def observed(rssm, start, tokens):
         params = {"rssm": rssm, "tokens": time_major(tokens)}
-        found = observe(model, params, start, batch, None).states
+        found = observe(model, params, start, batch, KEY).states
         prior = prior_of.apply(rssm, found.h)
         posterior = posterior_of.apply(rssm, found.h, time_major(tokens))
         found, prior, posterior = jax.tree.map(time_major, (found, prior, posterior))
@@ -255,7 +260,7 @@ def test_a_sequence_of_the_model(case):
 
     def imagine(state, action):
         h = model.advance({"rssm": rssm}, state, embed_action(model.actions, action))
-        state = State(h, distributions.sample(None, model.prior({"rssm": rssm}, h)))
+        state = State(h, distributions.sample(KEY, model.prior({"rssm": rssm}, h)))
         return state, state
 
     _, dreamt = jax.lax.scan(imagine, start, actions)
@@ -383,7 +388,7 @@ def test_heads(case):
         params = fill({ours: shapes}, part)[ours]
         return head.apply({k.replace(ours, "head", 1): x for k, x in params.items()}, features)
 
-    regression = distributions.symexp_twohot(255)
+    regression = distributions.regression_of(config)
     reward = outputs("rew", config.head_layers, {"logits": 255})["logits"]
     goes_on = outputs("con", config.head_layers, {"logit": 1})["logit"][:, 0]
     value = outputs("val", config.layers, {"logits": 255})["logits"]
@@ -450,7 +455,7 @@ class _OfPredictions(Model):
 def model_of_predictions(actions):
     observations = {"any": specs.Array((1,), np.float32)}
     actions = dict(sorted(actions.items()))
-    model = make_model(DreamerConfig(), observations, actions, _OfPredictions)
+    model = _OfPredictions.make(DreamerConfig(), observations, actions)
     return dataclasses.replace(model, regression=_Given(distributions.exponential_bins()))
 
 
@@ -553,7 +558,7 @@ def test_critic_on_replayed_states(case):
 def test_two_hot(case):
     given, expected = case.given, case.expected
     bins = case.meta["bins"]
-    head = distributions.symexp_twohot(bins)
+    head = distributions.TwoHot(distributions.exponential_bins(bins))
     np.testing.assert_allclose(head.bins, expected["bins"], rtol=1e-5)
     logits, target = jnp.asarray(given["logits"]), jnp.asarray(given["target"])
     found = jax.jit(head.loss)(logits, target)
@@ -576,7 +581,7 @@ def test_two_hot(case):
 
 def test_symmetric_probabilities_mean_nothing():
     """Exactly, also compiled, where the authors' code is off by 0.17."""
-    head = distributions.symexp_twohot()
+    head = distributions.regression_of(DreamerConfig())
     assert float(jax.jit(head.mean)(jnp.zeros(255))) == 0.0
 
 
@@ -630,7 +635,7 @@ def test_latents(case):
         "metric_rep_ent": jnp.mean(entropies["post"]),
         "metric_dyn_ent": jnp.mean(entropies["prior"]),
         "post_sample_logp": jnp.sum(one_hot * mixed(post), axis=-1),
-        "post_mode": distributions.sample(None, mixed(post)),
+        "post_mode": distributions.sample(KEY, mixed(post)),
     }
     for name, value in found.items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5, err_msg=name)

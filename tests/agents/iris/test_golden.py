@@ -11,6 +11,7 @@ import pytest
 from agents.iris import actor_critic, tokenizer, world_model
 from agents.iris.actor_critic import Output
 from agents.iris.model import ACTOR_CRITIC, CODEBOOK, DECODER, ENCODER, imagine
+from tests.agents.common import take_modes
 from tests.agents.iris.golden import golden_cases, model_of, our_name
 
 
@@ -19,11 +20,6 @@ def case_in_precision(case):
     """The case, in its precision."""
     with case.computing():
         yield case
-
-
-def greedy(key, logits):
-    del key
-    return jnp.argmax(logits, axis=-1).astype(jnp.int32)
 
 
 def channels_last(x):
@@ -211,10 +207,11 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
 
 
 @golden_cases("imagination", in_float64=True)
-def test_imagination(case_in_precision):
+def test_imagination(case_in_precision, monkeypatch):
     case = case_in_precision
     model = model_of(case)
     params = case.params(model)
+    take_modes(monkeypatch)
     frames = channels_last(case.given("frames")).astype(jnp.result_type(float)) / 255.0
     counts = case.given("mask")
     gamma, lambda_, cost = (case.given(x) for x in ("gamma", "lambda", "entropy_weight"))
@@ -227,7 +224,7 @@ def test_imagination(case_in_precision):
         tokens = tokens.reshape(*frames.shape[:2], -1)[:, -1]
         state = model.burn_in(params, seen[:-1], counts.T[:-1])
         horizon = case.config["horizon"]
-        found = imagine(model, params, tokens, state, jax.random.key(0), horizon, greedy)
+        found = imagine(model, params, tokens, state, jax.random.key(0), horizon)
 
         def loss(trained):
             output = model.act_along(params | trained, found.frames, state)
