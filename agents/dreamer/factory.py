@@ -9,7 +9,7 @@ import numpy as np
 from dm_env import specs
 
 import environments
-from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
+from agents.dreamer.agent import ActionRange, DreamerAgent, named
 from agents.dreamer.config import (
     ABLATIONS,
     FAMILIES,
@@ -21,7 +21,7 @@ from agents.dreamer.config import (
 )
 from agents.dreamer.distributions import Specs, is_image
 from agents.dreamer.model import Model
-from agents.dreamer.networks import ActionPart
+from agents.dreamer.networks import ActionSpace
 from agents.registry import Algorithm, present_settings
 
 _SMALLEST_IMAGE = 8
@@ -40,7 +40,7 @@ def make(config: DreamerConfig, task: environments.Environment) -> DreamerAgent:
     if not is_discrete:
         action_range = _action_range(task.name, spec)
     size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
-    model = Model.make(config, observations, {ACTION: ActionPart(size, is_discrete)})
+    model = Model.make(config, observations, ActionSpace(size, is_discrete))
     return DreamerAgent(model, action_range)
 
 

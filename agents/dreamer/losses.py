@@ -278,20 +278,15 @@ def actor_critic_losses(
     returns = lambda_returns(reward, discount, mixing, value)
 
     scales, advantage, least = _normalized(model, returns, value[:-1], scales)
-    policies = model.policies(params, sg(features))
-    entropies = jnp.sum(jnp.stack([x.entropy() for x in policies.values()]), axis=0)[:-1]
-    objective = 0.0
-    for name, policy in policies.items():
-        part = model.actions[name]
-        if part.is_discrete or not config.is_v1:
-            log_prob = policy.log_prob(sg(imagined.actions[name]))[:-1]
-            objective = objective + log_prob * sg(advantage)
-    if config.is_v1 and not all(x.is_discrete for x in model.actions.values()):
-        objective = objective + advantage  # It depends on the actions through the dynamics.
+    policy = model.policy(params, sg(features))
+    entropies = policy.entropy()[:-1]
+    objective = advantage  # In v1 it depends on continuous actions through the dynamics.
+    if model.actions.is_discrete or not config.is_v1:
+        objective = policy.log_prob(sg(imagined.action))[:-1] * sg(advantage)
     actor = -weight * (objective + scales.entropy * entropies)
     critic = weight * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
 
-    randomness = jnp.mean(jnp.stack([x.randomness() for x in policies.values()]))
+    randomness = jnp.mean(policy.randomness())
     if config.ablation == "TargetEntropy":
         # η grows if the policy is less random than the target.
         eta = _adapted(scales.entropy, TARGET_RANDOMNESS, jnp.mean(randomness), 1e-3, 3e-2)

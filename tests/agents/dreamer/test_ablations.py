@@ -14,7 +14,7 @@ from agents.dreamer.config import preset
 from agents.dreamer.distributions import Continuous, Discrete, Policy
 from agents.dreamer.losses import Deviation
 from agents.dreamer.model import WORLD_MODEL, Imagined, Model, Observed, Sequences
-from agents.dreamer.networks import ActionPart, State, initial_state
+from agents.dreamer.networks import ActionSpace, State, initial_state
 
 STEPS, NUMBER = 4, 6
 
@@ -26,9 +26,9 @@ def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0
     begin at an episode's end.
     """
     config = dataclasses.replace(preset(name, ablation=ablation), deterministic=8)
-    part = ActionPart(3, not continuous)
+    part = ActionSpace(3, not continuous)
     seen = {"any": specs.Array((1,), np.float32)}
-    model = _OfFeatures.make(config, seen, {"action": part})
+    model = _OfFeatures.make(config, seen, part)
     model = dataclasses.replace(model, regression=_Plain())
     numbers = jax.random.normal(jax.random.key(0), (STEPS + 1, NUMBER))
     shape = (STEPS + 1, NUMBER)
@@ -41,7 +41,7 @@ def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0
             model,
             params,
             jnp.array(2.0),
-            Imagined(states, {"action": chosen}),
+            Imagined(states, chosen),
             (jnp.arange(NUMBER) >= ended).astype(float),
             losses.initial_scales(model),
         )
@@ -63,12 +63,12 @@ class _OfFeatures(Model):
     def critic(self, params, features):
         return features[..., :1] * params["critic"]
 
-    def policies(self, params, features) -> dict[str, Policy]:
+    def policy(self, params, features) -> Policy:
         shape = (*features.shape[:-1], 3)
-        if not self.actions["action"].is_discrete:
-            return {"action": Continuous.of_outputs(jnp.zeros(shape), jnp.zeros(shape))}
+        if not self.actions.is_discrete:
+            return Continuous.of_outputs(jnp.zeros(shape), jnp.zeros(shape))
         logits = jnp.broadcast_to(jnp.array([0.0, 1.0, 2.0]), shape)
-        return {"action": Discrete(jax.nn.log_softmax(logits))}
+        return Discrete(jax.nn.log_softmax(logits))
 
 
 class _Plain(distributions.SymlogRegression):
@@ -134,12 +134,10 @@ def world_model(ablation: str, posterior_logit: float):
     config = dataclasses.replace(
         preset("v1", "1m", ablation), deterministic=4, latents=3, classes=2, units=4, layers=1
     )
-    model = Model.make(
-        config, {"any": specs.Array((1,), np.float32)}, {"action": ActionPart(3, True)}
-    )
+    model = Model.make(config, {"any": specs.Array((1,), np.float32)}, ActionSpace(3, True))
     shape = (2, 5)
     never = jnp.zeros(shape, bool)
-    batch = Sequences({"any": jnp.ones((*shape, 1))}, {}, jnp.ones(shape), never, never, never)
+    batch = Sequences({"any": jnp.ones((*shape, 1))}, never, jnp.ones(shape), never, never, never)
     sure = jnp.zeros((*shape, 3, 2)).at[..., 0].set(posterior_logit)
     posterior, prior = (jax.nn.log_softmax(x) for x in (sure, jnp.zeros_like(sure)))
     states = State(jnp.zeros((*shape, 4)), jnp.zeros((*shape, 3, 2)))
@@ -170,9 +168,9 @@ def test_free_bits():
 
 
 def test_rewards_are_divided_by_their_deviation_and_clipped_for_reward_norm():
-    scales = losses.initial_scales(
-        Model.make(preset("v1", "1m", "RewardNorm"), {"any": specs.Array((1,), np.float32)}, {})
-    )
+    seen = {"any": specs.Array((1,), np.float32)}
+    model = Model.make(preset("v1", "1m", "RewardNorm"), seen, ActionSpace(2, True))
+    scales = losses.initial_scales(model)
     rewards = np.random.default_rng(0).normal(0.0, 7.0, 10_000)
     scales = scales._replace(reward=scales.reward.update(jnp.asarray(rewards)))
     assert losses.reward_divisor(scales) == pytest.approx(7.0, rel=0.05)
@@ -223,13 +221,11 @@ def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
     action = jnp.ones((*shape, 2)) if continuous else jnp.ones(shape, jnp.int32)
     never = jnp.zeros(shape, bool)
     seen = jax.random.normal(jax.random.key(0), (*shape, 5))
-    batch = Sequences(
-        {"any": seen}, {"action": action}, seen[..., 0], never.at[0].set(True), never, never
-    )
+    batch = Sequences({"any": seen}, action, seen[..., 0], never.at[0].set(True), never, never)
 
     def slopes(*learned):
         config = dataclasses.replace(preset(name, "1m"), **small)
-        part = {"action": ActionPart(2, not continuous)}
+        part = ActionSpace(2, not continuous)
         model = Model.make(config, {"any": specs.Array((5,), np.float32)}, part)
         params = model.init(jax.random.key(1))
         # Zeros at birth would hide what flows through them.

@@ -19,11 +19,10 @@ from agents.dreamer.losses import Range, lambda_returns
 from agents.dreamer.model import Imagined, Model, Sequences, observe, observe_step
 from agents.dreamer.networks import (
     RSSM,
-    ActionPart,
+    ActionSpace,
     Decoder,
     Encoder,
     State,
-    embed_action,
     initial_state,
 )
 from agents.optimizers import clip_to_parameters, laprop
@@ -92,10 +91,8 @@ def agent_model(case):
         for name, x in group(case.given, "obs/").items()
         if name not in ("reward", "is_first", "is_last", "is_terminal")
     }
-    actions = {
-        name: ActionPart(size, kind == "discrete") for name, (kind, size) in meta["actions"].items()
-    }
-    model = Model.make(config, observations, actions)
+    ((kind, size),) = meta["actions"].values()
+    model = Model.make(config, observations, ActionSpace(size, kind == "discrete"))
     weights = group(case.given, "w/")
     slow = {f"val/{name}": x for name, x in group(weights, "slowval/").items()}
     weights = {name: x for name, x in weights.items() if not name.startswith(("slowval", "ret"))}
@@ -112,7 +109,7 @@ def test_the_whole_loss(case):
     observed = group(given, "obs/")
     batch = Sequences(
         observation={name: time_major(observed[name]) for name in observed},
-        action={name: time_major(x) for name, x in group(given, "prevact/").items()},
+        action=time_major(given["prevact/action"]),
         reward=time_major(observed["reward"]),
         is_first=time_major(observed["is_first"]),
         is_last=time_major(observed["is_last"]),
@@ -186,13 +183,26 @@ class _GivenTokens(Model):
         return params["tokens"]
 
 
-def rssm_model(meta, kind=Model):
-    actions = {
-        name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
-        for name, kind in meta["actions"].items()
+def action_spaces(meta):
+    """Of each part of an action, of which the authors' code may have several."""
+    return {
+        name: ActionSpace(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
+        for name, kind in sorted(meta["actions"].items())
     }
+
+
+def embedded_actions(case):
+    """All parts as one vector, which is an action of `rssm_model`."""
+    given = group(case.given, "action/")
+    parts = action_spaces(case.meta).items()
+    return jnp.concatenate([space.embed(jnp.asarray(given[name])) for name, space in parts], -1)
+
+
+def rssm_model(meta, kind=Model):
+    size = sum(space.size for space in action_spaces(meta).values())
     observations = {"any": specs.Array((1,), np.float32)}
-    return kind.make(core_config(meta, unimix=meta["unimix"]), observations, actions)
+    config = core_config(meta, unimix=meta["unimix"])
+    return kind.make(config, observations, ActionSpace(size, is_discrete=False))
 
 
 @golden_cases("rssm", sequence=False)
@@ -200,7 +210,7 @@ def test_a_step_of_the_model(case):
     given, expected, model = case.given, case.expected, rssm_model(case.meta)
     rssm = _rssm_params(model, case)
     state = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
-    action = embed_action(model.actions, jax.tree.map(jnp.asarray, group(given, "action/")))
+    action = embedded_actions(case)
     np.testing.assert_array_equal(action, expected["action_emb"])
     tokens, is_first = jnp.asarray(given["tokens"]), jnp.asarray(given["reset"])
 
@@ -239,7 +249,7 @@ def test_a_step_of_the_model(case):
 def test_a_sequence_of_the_model(case):
     given, expected, model = case.given, case.expected, rssm_model(case.meta, _GivenTokens)
     start = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
-    actions = {name: time_major(x) for name, x in group(given, "action/").items()}
+    actions = time_major(embedded_actions(case))
     nothing = jnp.zeros(given["reset"].T.shape)
     batch = Sequences({}, actions, nothing, time_major(given["reset"]), nothing, nothing)
     prior_of, posterior_of = _raw_logits(model.config)
@@ -259,7 +269,7 @@ def test_a_sequence_of_the_model(case):
     )
 
     def imagine(state, action):
-        h = model.advance({"rssm": rssm}, state, embed_action(model.actions, action))
+        h = model.advance({"rssm": rssm}, state, action)
         state = State(h, distributions.sample(KEY, model.prior({"rssm": rssm}, h)))
         return state, state
 
@@ -286,16 +296,13 @@ def _raw_logits(config):
 
 
 def _rssm_params(model, case):
-    size = sum(part.size for part in model.actions.values())
-    tokens = case.meta["tokens"]
-
     state = initial_state(model.config, 1)
     shapes = jax.eval_shape(
         hk.transform(lambda *x: RSSM(model.config)(*x)).init,
         jax.random.key(0),
         state,
-        jnp.zeros((1, size)),
-        jnp.zeros((1, tokens)),
+        jnp.zeros((1, model.actions.size)),
+        jnp.zeros((1, case.meta["tokens"])),
     )
     weights = {f"dyn/{name}": x for name, x in group(case.given, "w/").items()}
     return fill({"rssm": shapes}, weights)["rssm"]
@@ -428,6 +435,19 @@ class _Given(distributions.TwoHot):
         return logits[..., 0] if logits.shape[-1] == 1 else super().mean(logits)
 
 
+class _Policies(dict[str, distributions.Policy]):
+    """Policies of an action's parts, by name, as one."""
+
+    def log_prob(self, action):
+        return sum(policy.log_prob(action[name]) for name, policy in self.items())
+
+    def entropy(self):
+        return sum(policy.entropy() for policy in self.values())
+
+    def randomness(self):
+        return sum(policy.randomness() for policy in self.values()) / len(self)
+
+
 class _OfPredictions(Model):
     """A model whose networks say what the case gives, whatever they read."""
 
@@ -440,22 +460,21 @@ class _OfPredictions(Model):
     def critic(self, params, features):
         return params["critic"]
 
-    def policies(self, params, features):
-        found = {}
-        for name, part in self.actions.items():
-            if part.is_discrete:
-                logits = params["actor"][f"policy_logits/{name}"]
+    def policy(self, params, features) -> Any:
+        outputs, found = params["actor"], _Policies()
+        for name in sorted({x.partition("/")[2] for x in outputs}):
+            if f"policy_logits/{name}" in outputs:
+                logits = outputs[f"policy_logits/{name}"]
                 found[name] = distributions.Discrete(jax.nn.log_softmax(logits))
             else:
-                moments = (params["actor"][f"policy_{x}/{name}"] for x in ("mean", "stddev"))
+                moments = (outputs[f"policy_{x}/{name}"] for x in ("mean", "stddev"))
                 found[name] = distributions.Continuous.of_outputs(*moments)
         return found
 
 
-def model_of_predictions(actions):
+def model_of_predictions():
     observations = {"any": specs.Array((1,), np.float32)}
-    actions = dict(sorted(actions.items()))
-    model = _OfPredictions.make(DreamerConfig(), observations, actions)
+    model = _OfPredictions.make(DreamerConfig(), observations, ActionSpace(2, True))
     return dataclasses.replace(model, regression=_Given(distributions.exponential_bins()))
 
 
@@ -464,11 +483,7 @@ def test_actor_and_critic(case):
     given = case.given
     # Symmetric probabilities mean exactly nothing in ours, as in theirs without jit.
     expected = case.eager if case.name.endswith("edge") else case.expected
-    actions = {
-        name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
-        for name, kind in case.meta["actions"].items()
-    }
-    model = model_of_predictions(actions)
+    model = model_of_predictions()
     probability = time_major(given["con"]).astype(jnp.float32)
     params = {
         "reward": time_major(given["rew"]),
@@ -476,7 +491,7 @@ def test_actor_and_critic(case):
         "critic": time_major(given["value_logits"]),
         "actor": {k: time_major(x) for k, x in given.items() if k.startswith("policy_")},
     }
-    chosen = {name: time_major(x) for name, x in group(given, "action/").items()}
+    chosen: Any = {name: time_major(x) for name, x in group(given, "action/").items()}
     shape = params["reward"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
     imagined = Imagined(states, chosen)
@@ -505,7 +520,7 @@ def test_actor_and_critic(case):
         np.testing.assert_allclose(value, wanted, rtol=0, atol=allowed)
     weight = jnp.cumprod(jnp.asarray(given["con"]), axis=1)
     assert_close(weight, expected["weight"], 1e-5, "weight")
-    for name, policy in model.policies(params, states.h).items():
+    for name, policy in model.policy(params, states.h).items():
         entropy, log_prob = policy.entropy(), policy.log_prob(chosen[name])
         assert_close(time_major(entropy), expected[f"entropy/{name}"], 1e-5, name)
         assert_close(time_major(log_prob), expected[f"logp/{name}"], 1e-5, name)
@@ -524,14 +539,14 @@ def test_actor_and_critic(case):
 @golden_cases("actor_critic", form="replay")
 def test_critic_on_replayed_states(case):
     given, expected = case.given, case.expected
-    model = model_of_predictions({"action": ActionPart(2, True)})
+    model = model_of_predictions()
     rows = {name: time_major(given[name]) for name in ("rew", "is_last", "is_terminal", "boot")}
     shape = rows["rew"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
 
     def total(logits, slow, reward, bootstrap):
         first = jnp.zeros(shape, bool)
-        batch = Sequences({}, {}, reward, first, rows["is_last"], rows["is_terminal"])
+        batch = Sequences({}, first, reward, first, rows["is_last"], rows["is_terminal"])
         found = losses.critic_replay_loss(model, {"critic": logits}, slow, batch, states, bootstrap)
         return jnp.mean(found), found
 
