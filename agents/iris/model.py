@@ -304,5 +304,5 @@ def with_room(
         empty = cache._replace(length=jnp.zeros_like(cache.length))
         return model.feed(params, "tokens", tokens, empty)[1]
 
-    capacity = cache.layers[0].keys.shape[2]
+    capacity = cache.layers[0][0].shape[2]
     return jax.lax.cond(cache.length + num_tokens > capacity, rebuild, lambda x: x, cache)
