@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import environments
 from agents.rule_agent import AgentConfig
 
 Settings = Mapping[str, Any]
@@ -160,8 +159,3 @@ def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
     if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
         agent = with_replay(agent, settings["replay_ratio"])
     return dataclasses.replace(agent, **given(("learning_rate", "end_learning_rate"), settings))
-
-
-def with_images_of(config: Any, task: environments.Environment) -> environments.Environment:
-    """Return a task with the images that a config chooses, where the task offers several."""
-    return environments.with_images(task, *config.images) if config.images else task

@@ -147,6 +147,11 @@ class DreamerConfig:
             allowed.require_value("Dreamer's blocks", self.blocks)
 
     @property
+    def images(self) -> tuple[int, int]:
+        """The side in pixels and the channels of images, where an environment offers a choice."""
+        return self.image_side, self.image_channels
+
+    @property
     def is_v1(self) -> bool:
         """Whether it is the arXiv version."""
         return self.version == "v1"

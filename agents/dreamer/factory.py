@@ -58,11 +58,6 @@ def _check(config: DreamerConfig, task: environments.Environment, num_steps: int
         )
 
 
-def _observed(config: DreamerConfig, task: environments.Environment) -> environments.Environment:
-    """Return a task with the paper's images, where it offers a choice."""
-    return environments.with_images(task, config.image_side, config.image_channels)
-
-
 def _check_observations(task: str, observations: Specs) -> None:
     if not observations:
         raise ValueError(f"{task} has no observation; Dreamer expects some.")
@@ -168,7 +163,6 @@ DREAMER = Algorithm(
     make=make,
     check=_check,
     configs=configs,
-    observed=_observed,
     variant=operator.attrgetter("version"),
     present=_present,
 )

@@ -122,6 +122,11 @@ class IrisConfig:
         of_epoch.require_value("IRIS' num_environments", self.num_environments)
 
     @property
+    def images(self) -> tuple[int, int]:
+        """The side in pixels and the channels of images, where an environment offers a choice."""
+        return 64, 3
+
+    @property
     def downsampling(self) -> int:
         """The side of the square of pixels that a token stands for."""
         return self.tile or 2 ** (len(self.multipliers) - 1)

@@ -330,7 +330,6 @@ MUESLI = Algorithm(
     paper="Muesli, Hessel et al. 2021, arXiv 2104.06159",
     presets={"laptop": MuesliConfig(), "paper": PAPER},
     make=MuesliAgent.make,
-    observed=search_space.with_images_of,
     ranges={
         **search_space.SIZES,
         **search_space.RULE_RANGES,

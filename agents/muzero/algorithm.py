@@ -244,7 +244,6 @@ MUZERO = Algorithm(
     " 2022",
     presets={"laptop": MuZeroConfig(total_steps=None), "paper": PAPER},
     make=MuZeroAgent.make,
-    observed=search_space.with_images_of,
     ranges={
         **search_space.SIZES,
         "learning_rate": search_space.RATE,
