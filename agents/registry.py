@@ -316,9 +316,11 @@ def configured(name: str) -> Configured:
 
 
 def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
-    """Return the words and the settings of `WORD,SETTING=VALUE,...`."""
+    """Return words and settings of `WORD,SETTING=VALUE,...`; raise ValueError if one repeats."""
     words = [word.strip() for word in parameters.split(",") if word.strip()]
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    pairs = [word.split("=", 1) for word in words if "=" in word]
+    if len(settings := dict(pairs)) < len(pairs):
+        raise ValueError(f"{parameters!r} has a setting twice; expected each once.")
     return [word for word in words if "=" not in word], settings
 
 

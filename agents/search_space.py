@@ -102,11 +102,18 @@ class Shared:
     def sized(self, settings: Settings) -> "Shared":
         """Return this with the network and the environments of `SIZES` that are given.
 
-        An unroll is so short that the budget has an update.
+        An unroll is so short that the budget has an update. Raises ValueError if one of width and
+        layers is given for a network without layers.
         """
         agent, torso = self.agent, self.agent.network.torso
-        if "width" in settings or "layers" in settings:
-            torso = (settings.get("width", max(torso)),) * settings.get("layers", len(torso))
+        if sizes := {"width", "layers"} & set(settings):
+            if not torso and len(sizes) < 2:
+                raise ValueError(
+                    f"network.torso is (), without layers; expected some, as {sizes.pop()} is given"
+                    " for them alone."
+                )
+            width = settings.get("width", max(torso, default=0))
+            torso = (width,) * settings.get("layers", len(torso))
         number = settings.get("num_environments", agent.num_environments)
         length = min(settings.get("unroll_length", agent.unroll_length), self.budget // number)
         agent = dataclasses.replace(

@@ -1,8 +1,9 @@
 """Dreamer as an agent (`agents.protocol.Agent`).
 
-For each environment step it learns from `replay_ratio` replayed steps. The replay stores the model
-state with each step. A sequence starts from the stored model state of the step before it. An update
-replaces the stored model states by those that it computes.
+For each environment step it learns from `replay_ratio` replayed steps. In the Nature version the
+replay stores the model state with each step: a sequence starts from that of the step before it, and
+an update replaces those of its steps by those that it computes. In the arXiv version the replay
+stores none, and sequences start from the initial model state.
 """
 
 import dataclasses
