@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.history import HistorySpec
-from agents.networks import Network, NetworkConfig, flat_network
+from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from disco_common.pytrees import register_dataclass
@@ -227,7 +227,7 @@ class RuleAgent(ActsByPolicy):
     def create(cls, config: AgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
-        network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
+        network = Network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
         return cls(config=config, network=network, rule=rule)
 
     @property

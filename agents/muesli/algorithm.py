@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import disco
 from agents import search_space
 from agents.baselines import BaselineAgent
-from agents.latent_model import LatentModel, bin_loss, latent_model, unroll_model, unroll_targets
+from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from agents.networks import NetworkConfig
 from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
@@ -241,10 +241,10 @@ def loss(
     prior = model.embed_unroll(state.target_params, *inputs)
     action_value = look_ahead(model, state.target_params, prior, config.discount, config.max_value)
     target = targets(
-        model.policy(state.target_params, prior), action_value, trajectory, state.moments, config
+        model.logits(state.target_params, prior), action_value, trajectory, state.moments, config
     )
     embedding = model.embed_unroll(params, *inputs)
-    logits = model.policy(params, embedding)
+    logits = model.logits(params, embedding)
     of_policy, regularizer = policy_loss(logits, trajectory, target, config.regularizer_cost)
     parts = model_losses(model, params, embedding, trajectory, target, config)
     parts["policy_loss"] = masked_mean(of_policy, trajectory.mask)
@@ -279,8 +279,13 @@ class MuesliAgent(BaselineAgent):
 
     @staticmethod
     def network_for(config: MuesliConfig, dynamics: Any) -> LatentModel:
-        stack, burn_in = config.frame_stack, config.burn_in
-        return latent_model(config.network, dynamics, config.num_bins, stack, burn_in)
+        return LatentModel(
+            config.network,
+            dynamics,
+            frame_stack=config.frame_stack,
+            burn_in=config.burn_in,
+            num_bins=config.num_bins,
+        )
 
     @property
     def experience(self) -> Experience:
@@ -290,10 +295,6 @@ class MuesliAgent(BaselineAgent):
         state = super().init(key)
         target, initial = jnp.copy(state.params), moments.init(state.params.dtype)
         return MuesliState(**vars(state), target_params=target, moments=initial)
-
-    def policy(self, params: disco.Params, observation: Any, memory: Any, /) -> tuple[Array, Any]:
-        embedding, memory = self.network.embed_step(params, observation, memory)
-        return self.network.policy(params, embedding), memory
 
     def update(self, state: MuesliState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del key, name

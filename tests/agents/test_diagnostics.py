@@ -300,7 +300,7 @@ def test_values_and_actions_of_muesli(tmp_path):
         for observations, action_values in expected(kind):
             params, seen = learned.params, jnp.full((1, 1), observations[-1], jnp.float32)
             embedding, _ = model.embed_step(params, seen, None)
-            policy = np.asarray(jax.nn.softmax(model.policy(params, embedding)[0]))
+            policy = np.asarray(jax.nn.softmax(model.logits(params, embedding)[0]))
             q = look_ahead(model, params, embedding, DISCOUNT, MUESLI.max_value)[0]
             check(kind, (policy, float(np.dot(policy, q))), action_values)
 
