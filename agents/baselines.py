@@ -15,7 +15,7 @@ from agents.networks import NetworkConfig
 from agents.protocol import Experience, UpdateSpec
 from agents.rule_agent import ActsByPolicy, NetworkState
 from disco.types import Metrics
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
 StateT = TypeVar("StateT", bound=NetworkState)
 AgentT = TypeVar("AgentT", bound="BaselineAgent")
@@ -38,19 +38,16 @@ class BaselineConfig:
     """
 
     network: NetworkConfig = NetworkConfig()
-    learning_rate: float = 3e-3
-    total_steps: int | None = 0
-    max_gradient_norm: float = 0.5
-    num_environments: int = 8
-    unroll_length: int = 16
-    discount: float = 0.99
-    frame_stack: int = 1
+    learning_rate: Positive = 3e-3
+    total_steps: AtLeast0[int] | None = 0
+    max_gradient_norm: AtLeast0[float] = 0.5
+    num_environments: Count = 8
+    unroll_length: Count = 16
+    discount: Fraction = 0.99
+    frame_stack: Count = 1
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "", "num_environments", "unroll_length", "frame_stack")
-        AT_LEAST_0.require(self, "", "total_steps", "max_gradient_norm")
-        POSITIVE.require(self, "", "learning_rate")
-        FRACTION.require(self, "", "discount")
+        require_ranges(self)
 
     @property
     def steps_per_update(self) -> int:

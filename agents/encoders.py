@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, Int
 
 from agents.convolutions import Conv2D, to_patches
 from disco.values import signed_log
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1
+from disco_common.ranges import AtLeast0, Count, require_ranges
 from environments import ObservationSpec
 from environments.base import NUM_TOKENS, TextSpec
 from environments.suites.nethack import NUM_GLYPHS
@@ -78,19 +78,18 @@ class NetworkConfig:
       activation: of the torso's layers: `"relu"`, `"silu"` or `"tanh"`.
     """
 
-    torso: tuple[int, ...] = (512, 512)
-    channels: tuple[int, ...] = ()
-    blocks: int = 2
-    patch: int = 1
-    memory: int = 0
-    model: int = 128
-    head: tuple[int, ...] = (128,)
+    torso: tuple[Count, ...] = (512, 512)
+    channels: tuple[Count, ...] = ()
+    blocks: AtLeast0[int] = 2
+    patch: Count = 1
+    memory: AtLeast0[int] = 0
+    model: AtLeast0[int] = 128
+    head: tuple[Count, ...] = (128,)
     dtype: str = "float32"
     activation: str = "relu"
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "network.", "torso", "channels", "patch", "head")
-        AT_LEAST_0.require(self, "network.", "blocks", "memory", "model")
+        require_ranges(self, "network.")
         if self.patch > 1 and not self.channels:
             raise ValueError(
                 f"network.patch is {self.patch} and network.channels (); expected 1 without"

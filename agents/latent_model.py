@@ -9,19 +9,15 @@ hyperbolic transform (`disco.values`).
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 import disco
-import environments
-from agents.history import HistorySpec, example
-from agents.networks import NetworkConfig, NetworkFunctions, flat_init, small_head
+from agents.networks import Network, small_head
 from agents.protocol import Batch
 from disco import values
 
@@ -40,113 +36,88 @@ class Prediction(NamedTuple):
     reward: Float[Array, "*s N"]
 
 
-class LatentModel(NamedTuple):
-    """A model as pure functions of one parameter vector.
+@dataclasses.dataclass(frozen=True)
+class LatentModel(Network):
+    """A model as functions of one parameter vector.
+
+    `config.model` is the units of its LSTM, and `config.head` those of its heads. It has no outputs
+    of a rule; further fields as in `Network`. Raises ValueError if the model has no units.
 
     Attributes:
-      init: from a key to parameters.
-      embed_step: from parameters, observations of B states and the memory to embeddings `[B, E]`
-        and the memory's next state.
-      embed_unroll: from parameters, the observations of an unroll and the memory before it to
-        embeddings `[T+1, B, E]`.
-      policy: from parameters and embeddings `[*s, E]` to the policy's logits `[*s, A]`, by a head
-        of its own.
-      start: from parameters and embeddings `[*s, E]` to states 0.
-      step: from parameters, states `[*s, ...]` and actions `[*s]` to the next states.
-      predict: from parameters and states to a `Prediction`.
-      initial_memory: from B to the memory's state before an episode; None if there is none.
-      history: the past observations that an observation contains.
-      num_actions: A.
+      num_bins: N.
     """
 
-    init: Callable[[PRNGKeyArray], disco.Params]
-    embed_step: Callable[..., tuple[Array, PyTree[Array]]]
-    embed_unroll: Callable[..., Array]
-    policy: Callable[..., Array]
-    start: Callable[..., hk.LSTMState]
-    step: Callable[..., hk.LSTMState]
-    predict: Callable[..., Prediction]
-    initial_memory: Callable[[int], PyTree[Array]]
-    history: HistorySpec
-    num_actions: int
+    num_bins: int = dataclasses.field(kw_only=True)
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.config.model < 1:
+            raise ValueError(
+                f"network.model is {self.config.model}; expected the units of a model."
+            )
 
-@functools.lru_cache(maxsize=64)
-def latent_model(
-    config: NetworkConfig, dynamics: Any, num_bins: int, frame_stack: int = 1, burn_in: int = 0
-) -> LatentModel:
-    """Return a model for environments; equal arguments give the same object.
+    def embed_step(
+        self, params: disco.Params, observation: Any, memory: Any
+    ) -> tuple[Float[Array, "B E"], Any]:
+        """Return the embeddings of B states, and the memory after them."""
+        return self.apply(self._embed_step, params, observation, memory)
 
-    `config.model` is the units of the model's LSTM, and `config.head` those of its heads. Only the
-    specs of `dynamics` are used; the burn-in is as in `agents.networks.make_network`. Raises
-    ValueError if the action space is not discrete, or the model has no units.
-    """
-    num_actions = environments.num_actions(dynamics)
-    if config.model < 1:
-        raise ValueError(f"network.model is {config.model}; expected the units of a model.")
-    spec = dynamics.observation_spec()
-    history = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
-    functions = NetworkFunctions(config, spec, num_actions, {}, history)
-    policy, start, step, predict = _heads(config, num_actions, num_bins)
+    def embed_unroll(
+        self, params: disco.Params, observation: Any, memory: Any
+    ) -> Float[Array, "T_plus_1 B E"]:
+        """Return the embeddings along an unroll, with the memory before it."""
+        return self.apply(self._embed_unroll, params, observation, memory)
 
-    def transformed():
-        def everything(observation, memory):
-            embedding = functions.embed_unroll(observation, memory)
-            action = jnp.zeros(embedding.shape[:-1], jnp.int32)
-            prediction = predict(step(start(embedding), action))
-            return policy(embedding), prediction
+    def logits(self, params: disco.Params, embedding: Float[Array, "*s E"]) -> Float[Array, "*s A"]:
+        """Return the policy's logits, by a head of its own."""
+        return self.apply(self._logits, params, embedding)
 
-        parts = functions.embed_step, functions.embed_unroll, policy, start, step, predict
-        return everything, parts
+    def start(self, params: disco.Params, embedding: Float[Array, "*s E"]) -> Any:
+        """Return states 0, leaves `[*s, ...]`."""
+        return self.apply(self._start, params, embedding)
 
-    init, apply = hk.multi_transform(transformed)
-    flat, unravel = flat_init(
-        lambda key: init(key, example(history, spec), functions.initial_memory(1))
-    )
+    def step(self, params: disco.Params, state: Any, action: Int[Array, "*s"]) -> Any:
+        """Return the states after actions."""
+        return self.apply(self._step, params, state, action)
 
-    def of_vector(function):
-        return lambda params, *inputs: function(unravel(params), None, *inputs)
+    def predict(self, params: disco.Params, state: Any) -> Prediction:
+        """Return the predictions in states."""
+        return self.apply(self._predict, params, state)
 
-    return LatentModel(
-        flat,
-        *map(of_vector, apply),
-        initial_memory=functions.initial_memory,
-        history=history,
-        num_actions=num_actions,
-    )
+    def _everything(self, observation: Any, memory: Any) -> None:
+        embedding = self._embed_unroll(observation, memory)
+        action = jnp.zeros(embedding.shape[:-1], jnp.int32)
+        self._predict(self._step(self._start(embedding), action))
+        self._logits(embedding)
 
+    def _policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
+        embedding, memory = self._embed_step(observation, memory)
+        return self._logits(embedding), memory
 
-def _heads(
-    config: NetworkConfig, num_actions: int, num_bins: int
-) -> tuple[Callable[..., Any], ...]:
-    """Return `policy`, `start`, `step` and `predict` of `LatentModel`, for `hk.multi_transform`."""
+    def _logits(self, embedding: Array) -> Array:
+        return small_head("policy_head", self.num_actions)(embedding)
 
-    def policy(embedding):
-        return small_head("policy_head", num_actions)(embedding)
-
-    def start(embedding):
-        cell = hk.Linear(config.model, name="first_cell")(embedding)
+    def _start(self, embedding: Array) -> hk.LSTMState:
+        cell = hk.Linear(self.config.model, name="first_cell")(embedding)
         return hk.LSTMState(hidden=jnp.tanh(cell), cell=cell)
 
-    def step(state, action):
-        chosen = jax.nn.one_hot(action, num_actions, dtype=state.hidden.dtype)
-        lstm = hk.LSTM(config.model, name="model")
+    def _step(self, state: hk.LSTMState, action: Array) -> hk.LSTMState:
+        chosen = jax.nn.one_hot(action, self.num_actions, dtype=state.hidden.dtype)
+        lstm = hk.LSTM(self.config.model, name="model")
         if action.ndim == 1:
             return lstm(chosen, state)[1]
         return hk.BatchApply(lambda x, state: lstm(x, state)[1], action.ndim)(chosen, state)
 
-    def predict(state):
-        def head(name, size):
-            hidden = hk.nets.MLP(config.head, activate_final=True, name=f"{name}_hidden")
+    def _predict(self, state: hk.LSTMState) -> Prediction:
+        def head(name: str, size: int) -> Array:
+            hidden = hk.nets.MLP(self.config.head, activate_final=True, name=f"{name}_hidden")
             return small_head(f"{name}_head", size)(hidden(state.hidden))
 
         return Prediction(
-            logits=head("model_policy", num_actions),
-            value=head("model_value", num_bins),
-            reward=head("model_reward", num_bins),
+            logits=head("model_policy", self.num_actions),
+            value=head("model_value", self.num_bins),
+            reward=head("model_reward", self.num_bins),
         )
-
-    return policy, start, step, predict
 
 
 def unroll_model(

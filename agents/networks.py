@@ -11,14 +11,14 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 import environments
@@ -52,88 +52,104 @@ NETWORKS: Mapping[str, NetworkConfig] = {
 }
 
 
-class Network(NamedTuple):
-    """A network as pure functions.
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network with the outputs of a rule, as functions of one parameter vector.
 
-    Observations are as in a `disco.Trajectory`: leaves `[*s, ...]`, or a `History` if the agent
-    stacks frames or has a memory.
+    Equal networks are the same functions, so that programs of them are compiled once. Observations
+    are as in a `disco.Trajectory`: leaves `[*s, ...]`, or a `History` if the agent stacks frames or
+    has a memory. An output of rank 2 has a row per action and comes from the action-conditional
+    model; the others come from the embedding.
 
     Attributes:
-      init: from a key to parameters.
-      policy: from parameters, observations of B states and the memory's state to logits `[B, A]`
-        and the memory's next state. For acting; cheaper than all outputs. It resets the memory
-        where `History.age` is 0.
-      unroll: from parameters and a trajectory to all outputs, each `[T+1, B, ...]`, and to those
-        per action also at the actions taken (`disco.types.taken`).
-      initial_memory: from B to the memory's state before an episode, leaves `[B, ...]`; None if
-        there is none.
-      history: the past observations that an observation contains.
+      config: sizes.
+      dynamics: of which only the specs are used; actions must be discrete (else ValueError).
+      shapes: of the outputs, by name.
+      frame_stack: frames in one input.
+      burn_in: rows at the start of each unroll that only update the memory: they have no outputs,
+        and no gradient flows through them.
     """
-
-    init: Callable[[PRNGKeyArray], disco.Params]
-    policy: Callable[[disco.Params, Any, PyTree[Array]], tuple[Float[Array, "B A"], PyTree[Array]]]
-    unroll: disco.Unroll
-    initial_memory: Callable[[int], PyTree[Array]] = lambda batch_size: None
-    history: HistorySpec = HistorySpec()
-
-
-def make_network(
-    config: NetworkConfig,
-    observation_spec: ObservationSpec,
-    num_actions: int,
-    output_shapes: Mapping[str, tuple[int, ...]],
-    frame_stack: int = 1,
-    burn_in: int = 0,
-) -> Network:
-    """Return a network with the outputs of a rule.
-
-    An output of rank 2 has a row per action and comes from the action-conditional model; the others
-    come from the embedding. `frame_stack` frames are one input. The burn-in is of rows at the start
-    of each unroll that only update the memory: they have no outputs, and no gradient flows through
-    them.
-    """
-    history_spec = HistorySpec(frame_stack=frame_stack, memory=config.memory > 0, burn_in=burn_in)
-    functions = NetworkFunctions(config, observation_spec, num_actions, output_shapes, history_spec)
-    outputs = hk.without_apply_rng(hk.transform(functions.outputs))
-    policy = hk.without_apply_rng(hk.transform(functions.policy))
-    return Network(
-        init=lambda key: outputs.init(
-            key,
-            history.example(history_spec, observation_spec),
-            functions.initial_memory(1),
-            jnp.zeros((0, 1), jnp.int32),
-        ),
-        initial_memory=functions.initial_memory,
-        policy=policy.apply,
-        unroll=lambda params, trajectory: outputs.apply(
-            params, trajectory.observation, trajectory.core_state, trajectory.action
-        ),
-        history=history_spec,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkFunctions:
-    """The functions of a network, for `hk.transform`; the fields are as in `make_network`."""
 
     config: NetworkConfig
-    observation_spec: ObservationSpec
-    num_actions: int
-    output_shapes: Mapping[str, tuple[int, ...]]
-    history: HistorySpec
+    dynamics: Any
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    frame_stack: int = 1
+    burn_in: int = 0
+
+    def __post_init__(self):
+        environments.num_actions(self.dynamics)  # Raises ValueError.
+
+    @property
+    def num_actions(self) -> int:
+        """A."""
+        return environments.num_actions(self.dynamics)
+
+    @property
+    def history(self) -> HistorySpec:
+        """The past observations that an observation contains."""
+        return HistorySpec(self.frame_stack, self.config.memory > 0, self.burn_in)
+
+    def init(self, key: PRNGKeyArray) -> Float[Array, "P"]:
+        """Return initial parameters."""
+        return self._flat[0](key)
 
     def initial_memory(self, batch_size: int) -> hk.LSTMState | None:
+        """Return the memory before an episode, leaves `[B, ...]`; None if there is none."""
         if not self.config.memory:
             return None
         zeros = jnp.zeros((batch_size, self.config.memory), jnp.result_type(float))
         return hk.LSTMState(hidden=zeros, cell=zeros)
 
-    def policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
-        """Return the policy's logits at one step, and the memory after it."""
-        embedding, memory = self.embed_step(observation, memory)
+    def policy(
+        self, params: disco.Params, observation: Any, memory: Any
+    ) -> tuple[Float[Array, "B A"], Any]:
+        """Return the logits at one step, and the memory after it; cheaper than all outputs.
+
+        The memory is reset where `History.age` is 0.
+        """
+        return self.apply(self._policy, params, observation, memory)
+
+    def unroll(
+        self, params: disco.Params, trajectory: disco.Trajectory
+    ) -> dict[str, Float[Array, "..."]]:
+        """Return all outputs `[T+1, B, ...]`.
+
+        Those per action are there at the actions taken, too (`disco.types.taken`).
+        """
+        inputs = trajectory.observation, trajectory.core_state, trajectory.action
+        return self.apply(self._outputs, params, *inputs)
+
+    def unravel(self, params: Float[Array, "P"]) -> Any:
+        """Return the parameters by module and name."""
+        return self._flat[1](params)
+
+    def apply(self, function: Callable[..., Any], params: disco.Params, *inputs: Any) -> Any:
+        """Return the result of a function of Haiku modules with these parameters."""
+        return hk.without_apply_rng(hk.transform(function)).apply(self.unravel(params), *inputs)
+
+    @functools.cached_property
+    def _flat(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """`init`, and `unravel`."""
+        return flat_init(self._init)
+
+    def _init(self, key: PRNGKeyArray) -> Any:
+        """Return initial parameters by module and name."""
+        inputs = history.example(self.history, self._spec), self.initial_memory(1)
+        return hk.transform(self._everything).init(key, *inputs)
+
+    @property
+    def _spec(self) -> ObservationSpec:
+        return self.dynamics.observation_spec()
+
+    def _everything(self, observation: Any, memory: Any) -> None:
+        """Call all modules."""
+        self._outputs(observation, memory, jnp.zeros((0, 1), jnp.int32))
+
+    def _policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
+        embedding, memory = self._embed_step(observation, memory)
         return small_head("logits_head", self.num_actions)(embedding), memory
 
-    def embed_step(self, observation: Any, memory: Any) -> tuple[Array, Any]:
+    def _embed_step(self, observation: Any, memory: Any) -> tuple[Array, Any]:
         """Return the embedding `[B, E]` of one step, and the memory after it."""
         embedding = self._embed(observation)
         if self.history.is_history:
@@ -143,26 +159,26 @@ class NetworkFunctions:
             embedding, memory = hk.LSTM(self.config.memory, name="memory")(embedding, memory)
         return embedding, memory
 
-    def embed_unroll(self, observation: Any, memory: Any) -> Array:
+    def _embed_unroll(self, observation: Any, memory: Any) -> Array:
         """Return the embeddings `[T+1, B, E]` along an unroll."""
         embedding = self._embed(observation)
         if self.config.memory:
             embedding = self._unroll_lstm(embedding, observation.age == 0, memory)
         return embedding
 
-    def outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
-        embedding = self.embed_unroll(observation, memory)
+    def _outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
+        embedding = self._embed_unroll(observation, memory)
         by_name = {}
         by_action: Any = None  # Of no use to a rule without outputs per action.
         by_action_taken: Any = None
-        if self.config.model and any(len(shape) == 2 for shape in self.output_shapes.values()):
+        if self.config.model and any(len(shape) == 2 for _, shape in self.shapes):
             narrow = jnp.dtype(self.config.dtype) if self.config.dtype != "float32" else None
             with computing_in(narrow or embedding.dtype):
                 model = ActionConditionalModel(self.config.model)
                 by_action = model(embedding.astype(narrow or embedding.dtype), self.num_actions)
             by_action = by_action.astype(embedding.dtype)
             by_action_taken = select_action(by_action, action)
-        for name, shape in self.output_shapes.items():
+        for name, shape in self.shapes:
             if len(shape) == 1:
                 by_name[name] = small_head(f"{name}_head", *shape)(embedding)
             elif self.config.model:
@@ -177,12 +193,12 @@ class NetworkFunctions:
         return by_name
 
     def _embed(self, observation: Any) -> Array:
-        stacked = history.stack(self.history, self.observation_spec, observation)
-        return Encoder(self.config, self.observation_spec)(stacked)
+        stacked = history.stack(self.history, self._spec, observation)
+        return Encoder(self.config, self._spec)(stacked)
 
     def _unroll_lstm(self, embedding: Array, is_first: Leaf, memory: Any) -> Array:
         """Return the LSTM's outputs along an unroll, after the burn-in."""
-        burn_in, lstm = self.history.burn_in, hk.LSTM(self.config.memory, name="memory")
+        burn_in, lstm = self.burn_in, hk.LSTM(self.config.memory, name="memory")
 
         def step(memory, row):
             x, starts = row
@@ -226,35 +242,6 @@ class ActionConditionalModel(hk.Module):
         i, g, f, o = jnp.split(by_hidden + by_action, 4, axis=-1)
         cell = jax.nn.sigmoid(f + 1.0) * cell[..., None, :] + jax.nn.sigmoid(i) * jnp.tanh(g)
         return jax.nn.sigmoid(o) * jnp.tanh(cell)
-
-
-@functools.lru_cache(maxsize=64)
-def flat_network(
-    config: NetworkConfig,
-    dynamics: Any,
-    shapes: tuple[tuple[str, tuple[int, ...]], ...],
-    frame_stack: int = 1,
-    burn_in: int = 0,
-) -> Network:
-    """Return a network of one parameter vector; equal arguments give the same object.
-
-    Only the specs of `dynamics` are used, whose actions must be discrete (else ValueError);
-    `shapes` are those of the outputs (`make_network`).
-    """
-    spec, num_actions = dynamics.observation_spec(), environments.num_actions(dynamics)
-    return with_flat_parameters(
-        make_network(config, spec, num_actions, dict(shapes), frame_stack, burn_in)
-    )
-
-
-def with_flat_parameters(network: Network) -> Network:
-    """Return the network as a function of one parameter vector."""
-    init, unravel = flat_init(network.init)
-    return network._replace(
-        init=init,
-        policy=lambda params, *inputs: network.policy(unravel(params), *inputs),
-        unroll=lambda params, trajectory: network.unroll(unravel(params), trajectory),
-    )
 
 
 def flat_init(

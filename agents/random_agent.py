@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import environments
 from agents.protocol import Batch, Experience, Mode, Update
 from agents.registry import Algorithm
-from disco_common.ranges import AT_LEAST_1
+from disco_common.ranges import Count, require_ranges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,11 +63,11 @@ class RandomAgent:
 class RandomConfig:
     """The number of parallel environments, and the steps of each in an unroll."""
 
-    num_environments: int = 8
-    unroll_length: int = 16
+    num_environments: Count = 8
+    unroll_length: Count = 16
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "", "num_environments", "unroll_length")
+        require_ranges(self)
 
 
 def _make(config: RandomConfig, task: environments.Environment) -> RandomAgent:

@@ -50,14 +50,15 @@ class Algorithm:
     Attributes:
       name: by which it is registered.
       paper: authors, year and address.
-      presets: settings by name, frozen dataclasses of one class. The first is the default.
+      presets: settings by name, frozen dataclasses of one class. The first is the default. If they
+        have `images`, these are the side in pixels and the channels of the images that it learns
+        from, where an environment offers several (`Configured.observed`).
       make: returns the agent for an environment, equal ones for equal dynamics. It raises
         `ValueError` if the agent cannot act or learn there, with what it found and expected.
       check: raises `ValueError` if a run of a number of environment steps is not possible.
       configs: returns the settings that words name, and `Configured.by_task`; by default those of
         the preset of this name.
       images: name of the preset on images, where none is named; empty for the default.
-      observed: returns an environment with the observations of the paper, where it offers several.
       ranges: of settings, for a search (`evaluation.studies.tuning`).
       tuned: returns the config for sizes and settings from `ranges`; those that a search lacks are
         in `agents.search_space.DEFAULTS`. By default the first preset, with these fields replaced.
@@ -79,7 +80,6 @@ class Algorithm:
     check: Callable[[Any, environments.Environment, int], None] | None = None
     configs: Callable[[Sequence[str]], tuple[Any, Mapping[str, Any]]] | None = None
     images: str = ""
-    observed: Callable[[Any, environments.Environment], environments.Environment] | None = None
     ranges: Ranges = dataclasses.field(default_factory=dict)
     tuned: Callable[[Shared, Settings], Any] | None = None
     has_literature: bool = True
@@ -103,22 +103,9 @@ class Algorithm:
           ValueError: if there is no such preset or setting, or a value cannot be parsed or is out
             of range, or of another variant.
         """
-        named, found = self._named(parameters)
-        self.require_variant(named.config, found.config)
-        return found
-
-    def _named(self, parameters: str) -> tuple["Configured", "Configured"]:
-        """Return the algorithm with the settings of the words of parameters, and of them all."""
-        named = Configured(self, *(self.configs or self._of_preset)(_split(parameters)[0]))
-        return named, named.changed(lambda config: _with_overrides(self.name, config, parameters))
-
-    def require_variant(self, config: Any, changed: Any) -> None:
-        """Raise ValueError if a config with changes is another variant."""
-        if self.variant and (word := self.variant(changed)) != (named := self.variant(config)):
-            raise ValueError(
-                f"{self.name}'s settings make it {word!r} with the sizes of {named!r}; expected"
-                f" {self.name}/{word}."
-            )
+        words, texts = _split(parameters)
+        named = Configured(self, *(self.configs or self._of_preset)(words))
+        return named.replaced(_parsed(self.name, named.config, texts))
 
     def _of_preset(self, words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
         if len(words) > 1 or not set(words) <= set(self.presets):
@@ -139,8 +126,8 @@ class Algorithm:
         made = self.configured(parameters)
         if self.has_literature:
             return made
-        config = self.with_tuned(shared, {}).config
-        return Configured(self, _with_overrides(self.name, config, parameters))
+        tuned = self.with_tuned(shared, {})
+        return tuned.replaced(_parsed(self.name, tuned.config, _split(parameters)[1]))
 
     def with_tuned(self, shared: Shared, settings: Settings) -> "Configured":
         """Return the algorithm with settings that a search has found, some or all of `ranges`.
@@ -163,7 +150,7 @@ class Algorithm:
           ValueError: if the algorithm has other settings in this version, or the parameters that
             the run was called by say something else.
         """
-        _, today = self._named(parameters)
+        today = self.configured(parameters)
 
         def read(stored: Mapping[str, Any], config: Any) -> Any:
             given = stored if self.present is None else self.present(stored, config)
@@ -178,12 +165,14 @@ class Algorithm:
             raise ValueError(
                 f"The agent {self.name!r} has other settings in this version: {error}"
             ) from error
-        if _with_overrides(self.name, config, parameters) != config:
+        found = Configured(self, config, by_task)
+        asked = _parsed(self.name, config, _split(parameters)[1])
+        if found.replaced(asked).config != config:
             raise ValueError(
                 f"The agent {self.name!r} has other settings, {settings}, than it was called by:"
                 f" {parameters!r}."
             )
-        return Configured(self, config, by_task)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,9 +200,12 @@ class Configured:
         return next((self.by_task[x] for x in names if x in self.by_task), self.config)
 
     def observed(self, task: environments.Environment) -> environments.Environment:
-        """Return a task with the observations that the algorithm chooses."""
-        observed = self.algorithm.observed
-        return task if observed is None else observed(self.config_for(task), task)
+        """Return a task with the images that the algorithm chooses, where it offers several.
+
+        Their side in pixels and channels are `images` of the config, which may be empty.
+        """
+        images = getattr(self.config_for(task), "images", ())
+        return environments.with_images(task, *images) if images else task
 
     def make(self, task: environments.Environment) -> Agent:
         """Return the agent for a task, or raise ValueError if it cannot act or learn there."""
@@ -262,10 +254,16 @@ class Configured:
     def replaced(self, changes: Mapping[str, Any]) -> "Configured":
         """Return the algorithm with settings replaced by name, as `network.torso`, on all tasks.
 
-        Raises ValueError if there is no such setting, or a value is out of range.
+        Raises ValueError if there is no such setting, or a value is out of range or of another
+        variant.
         """
-        found = self.changed(lambda config: _replaced(self.algorithm.name, config, changes))
-        self.algorithm.require_variant(self.config, found.config)
+        name, variant = self.algorithm.name, self.algorithm.variant
+        found = self.changed(lambda config: _replaced(name, config, changes))
+        if variant and (word := variant(found.config)) != (own := variant(self.config)):
+            raise ValueError(
+                f"{name}'s settings make it {word!r} with the sizes of {own!r}; expected"
+                f" {name}/{word}."
+            )
         return found
 
     def for_run(self, num_steps: int) -> "Configured":
@@ -318,16 +316,18 @@ def configured(name: str) -> Configured:
 
 
 def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
-    """Return the words and the settings of `WORD,SETTING=VALUE,...`."""
+    """Return words and settings of `WORD,SETTING=VALUE,...`; raise ValueError if one repeats."""
     words = [word.strip() for word in parameters.split(",") if word.strip()]
-    settings = dict(word.split("=", 1) for word in words if "=" in word)
+    pairs = [word.split("=", 1) for word in words if "=" in word]
+    if len(settings := dict(pairs)) < len(pairs):
+        raise ValueError(f"{parameters!r} has a setting twice; expected each once.")
     return [word for word in words if "=" not in word], settings
 
 
-def _with_overrides(agent: str, config: Any, parameters: str) -> Any:
-    """Return a config with numbers, flags and names replaced, parsed from strings."""
+def _parsed(agent: str, config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of a config, numbers, flags and names, that texts by name stand for."""
     kinds, found = dict(_kinds(config)), {}
-    for name, text in _split(parameters)[1].items():
+    for name, text in texts.items():
         if name not in kinds:
             raise ValueError(f"{agent} has no setting {name!r}; expected one of {list(kinds)}.")
         kind, value = kinds[name]
@@ -337,7 +337,7 @@ def _with_overrides(agent: str, config: Any, parameters: str) -> Any:
             raise ValueError(
                 f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
             ) from None
-    return _replaced(agent, config, found)
+    return found
 
 
 def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]]]:

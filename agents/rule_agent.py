@@ -17,11 +17,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.history import HistorySpec
-from agents.networks import Network, NetworkConfig, flat_network
+from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from disco_common.pytrees import register_dataclass
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,31 +53,25 @@ class AgentConfig:
     """
 
     network: NetworkConfig = NetworkConfig()
-    learning_rate: float = 3e-4
-    end_learning_rate: float = 1.0
-    warmup: int = 0
-    lifetime: int = 0
-    weight_decay: float = 0.0
-    max_abs_update: float = 1.0
-    max_gradient_norm: float = 0.0
+    learning_rate: AtLeast0[float] = 3e-4
+    end_learning_rate: Fraction = 1.0
+    warmup: AtLeast0[int] = 0
+    lifetime: AtLeast0[int] = 0
+    weight_decay: AtLeast0[float] = 0.0
+    max_abs_update: Positive = 1.0
+    max_gradient_norm: AtLeast0[float] = 0.0
     optimizer_kind: str = "adam"
-    num_environments: int = 2
-    unroll_length: int = 29
-    batch_size: int = 64
-    replay_ratio: float = 1.0
-    replay_capacity: int = 1024
-    reward_scale: float = 1.0
-    frame_stack: int = 1
+    num_environments: Count = 2
+    unroll_length: Count = 29
+    batch_size: Count = 64
+    replay_ratio: Fraction = 1.0
+    replay_capacity: Count = 1024
+    reward_scale: Positive = 1.0
+    frame_stack: Count = 1
     burn_in: int = 0
 
     def __post_init__(self):
-        counts = "num_environments unroll_length batch_size replay_capacity frame_stack".split()
-        AT_LEAST_1.require(self, "agent.", *counts)
-        # Configs of the random policy, which does not learn, have a learning rate of 0.
-        rates = "learning_rate warmup lifetime weight_decay max_gradient_norm".split()
-        AT_LEAST_0.require(self, "agent.", *rates)
-        POSITIVE.require(self, "agent.", "max_abs_update", "reward_scale")
-        FRACTION.require(self, "agent.", "replay_ratio", "end_learning_rate")
+        require_ranges(self, "agent.")
         if self.optimizer_kind not in OPTIMIZERS:
             raise ValueError(
                 f"agent.optimizer_kind is {self.optimizer_kind!r}; expected one of"
@@ -233,7 +227,7 @@ class RuleAgent(ActsByPolicy):
     def create(cls, config: AgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
-        network = flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
+        network = Network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
         return cls(config=config, network=network, rule=rule)
 
     @property

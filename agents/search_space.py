@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-import environments
 from agents.rule_agent import AgentConfig
 
 Settings = Mapping[str, Any]
@@ -103,11 +102,18 @@ class Shared:
     def sized(self, settings: Settings) -> "Shared":
         """Return this with the network and the environments of `SIZES` that are given.
 
-        An unroll is so short that the budget has an update.
+        An unroll is so short that the budget has an update. Raises ValueError if one of width and
+        layers is given for a network without layers.
         """
         agent, torso = self.agent, self.agent.network.torso
-        if "width" in settings or "layers" in settings:
-            torso = (settings.get("width", max(torso)),) * settings.get("layers", len(torso))
+        if sizes := {"width", "layers"} & set(settings):
+            if not torso and len(sizes) < 2:
+                raise ValueError(
+                    f"network.torso is (), without layers; expected some, as {sizes.pop()} is given"
+                    " for them alone."
+                )
+            width = settings.get("width", max(torso, default=0))
+            torso = (width,) * settings.get("layers", len(torso))
         number = settings.get("num_environments", agent.num_environments)
         length = min(settings.get("unroll_length", agent.unroll_length), self.budget // number)
         agent = dataclasses.replace(
@@ -160,8 +166,3 @@ def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
     if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
         agent = with_replay(agent, settings["replay_ratio"])
     return dataclasses.replace(agent, **given(("learning_rate", "end_learning_rate"), settings))
-
-
-def with_images_of(config: Any, task: environments.Environment) -> environments.Environment:
-    """Return a task with the images that a config chooses, where the task offers several."""
-    return environments.with_images(task, *config.images) if config.images else task

@@ -41,7 +41,7 @@ from absl import app, flags
 
 import disco
 import environments
-from agents.latent_model import latent_model
+from agents.latent_model import LatentModel
 from agents.muzero.algorithm import model_for_search, search
 from agents.muzero.losses import PAPER, MuZeroConfig
 from agents.networks import NetworkConfig
@@ -248,7 +248,7 @@ def muzero_search() -> None:
     }
     for name, (config, network) in networks.items():
         dynamics = environments.make("gymnax/CartPole-v1").dynamics
-        model = latent_model(network, dynamics, config.num_bins)
+        model = LatentModel(network, dynamics, num_bins=config.num_bins)
         embedding = jax.random.normal(jax.random.key(1), (_STATES, network.torso[-1]))
         arguments = model.init(jax.random.key(0)), embedding
         counts = {"num_simulations": _SIMULATIONS, "max_considered_actions": 16}

@@ -16,14 +16,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from disco import meta_network, moments
 from disco.architectures import MetaNetworkSizes, linear
-from disco.checks import COST
+from disco.checks import Cost
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed import policy_target
 from disco.meta_network import Inputs, LifetimeState, RawTargets
 from disco.types import Metrics, Outputs, RuleState, Trajectory
 from disco.values import select_action
 from disco_common.pytrees import register_dataclass, static
-from disco_common.ranges import FRACTION
+from disco_common.ranges import Fraction
 
 RuleT = TypeVar("RuleT", bound="AnchoredRule")
 
@@ -89,9 +89,9 @@ class AnchoredRule(DiscoveredRule):
         that normalise advantages and TD errors. The published rule counts them.
     """
 
-    policy_prior: float = static(0.0)
-    advantage_weight: float = static(0.0)
-    action_advantage_weight: float = static(0.0)
+    policy_prior: Fraction = static(0.0)
+    advantage_weight: Cost = static(0.0)
+    action_advantage_weight: Cost = static(0.0)
     normalize_advantage: bool = static(True)
     reads_predictions: bool = static(True)
     masks_moments: bool = static(False)
@@ -115,11 +115,6 @@ class AnchoredRule(DiscoveredRule):
         names = {"trajectory/policy_target_1", PRIOR} & set(rule.parameters)
         silent = {name: jax.tree.map(jnp.zeros_like, rule.parameters[name]) for name in names}
         return dataclasses.replace(rule, parameters=rule.parameters | silent)
-
-    def __post_init__(self):
-        super().__post_init__()
-        FRACTION.require_numbers(self, "policy_prior")
-        COST.require_numbers(self, *_WEIGHTS[1:])
 
     def _require_form(self) -> None:
         outputs = self.sizes.prior_outputs
@@ -225,14 +220,14 @@ class AnchoredRule(DiscoveredRule):
             weights[name] *= jnp.exp(output)
         return weights
 
-    def loss_terms(
+    def transition_losses(
         self, outputs: Outputs, targets: Any, trajectory: Trajectory
-    ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
-        target_loss, value_loss, metrics = super().loss_terms(outputs, targets, trajectory)
+    ) -> tuple[Float[Array, "T B"], Metrics]:
+        losses, metrics = super().transition_losses(outputs, targets, trajectory)
         if targets.prior is not None:
             weights = self.prior_weights(targets.prior)
             metrics |= jax.lax.stop_gradient({name: jnp.mean(x) for name, x in weights.items()})
-        return target_loss, value_loss, metrics
+        return losses, metrics
 
 
 FORMS: tuple[type[DiscoveredRule], ...] = (DiscoveredRule, AnchoredRule)  # The simplest first.

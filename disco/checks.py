@@ -6,7 +6,7 @@ program. `check_values` checks ranges and finiteness, for debugging.
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -311,8 +311,10 @@ def _state_checks(state: RuleState, params: Params) -> list[_Check]:
 _MAX_BINS = 100_001
 _MAX = 1e6
 
-POSITIVE = Range(f"a positive number of at most {_MAX:g}", lambda x: 0 < x <= _MAX)
-COST = Range(f"at least 0, at most {_MAX:g}", lambda x: 0 <= x <= _MAX)
+Positive = Annotated[
+    float, Range(f"a positive number of at most {_MAX:g}", lambda x: 0 < x <= _MAX)
+]
+Cost = Annotated[float, Range(f"at least 0, at most {_MAX:g}", lambda x: 0 <= x <= _MAX)]
 
 
 def odd_number(*, at_least: int) -> Range:

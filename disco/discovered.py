@@ -6,7 +6,7 @@ and z; those of q and aux_pi are predefined.
 """
 
 import dataclasses
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import chex
 import jax
@@ -15,14 +15,14 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from disco import meta_network, moments, values
 from disco.architectures import MetaNetworkSizes
-from disco.checks import COST, POSITIVE, OutputShapes, odd_number
+from disco.checks import Cost, OutputShapes, Positive, odd_number
 from disco.meta_network import Inputs, LifetimeState, RawTargets
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Metrics, Outputs, RuleState, Trajectory
 from disco.values import entropy, kl_divergence
 from disco_common.pytrees import register_dataclass, static
-from disco_common.ranges import AT_LEAST_1, FRACTION
+from disco_common.ranges import AT_LEAST_1, Fraction, require_ranges
 
 TargetsT = TypeVar("TargetsT", bound="DiscoveredTargets")
 RuleT = TypeVar("RuleT", bound="DiscoveredRule")
@@ -103,17 +103,17 @@ class DiscoveredRule(Rule):
     # JAX rebuilds rules with leaves that are not arrays.
     parameters: PyTree[Any] = dataclasses.field(repr=False)
     sizes: MetaNetworkSizes = static(MetaNetworkSizes())
-    num_bins: int = static(601)
-    max_value: float = static(300.0)
-    discount: float = static(0.997)
-    lambda_: float = static(0.95)
+    num_bins: Annotated[int, odd_number(at_least=3)] = static(601)
+    max_value: Positive = static(300.0)
+    discount: Fraction = static(0.997)
+    lambda_: Fraction = static(0.95)
     # Narrower than in `Rule`, which is sound because fields of frozen dataclasses are not assigned.
-    target_params_coefficient: float = static(0.9)  # pyright: ignore[reportIncompatibleVariableOverride]
-    pi_cost: float = static(1.0)
-    y_cost: float = static(1.0)
-    z_cost: float = static(1.0)
-    aux_policy_cost: float = static(1.0)
-    value_cost: float = static(0.2)
+    target_params_coefficient: Fraction = static(0.9)  # pyright: ignore[reportIncompatibleVariableOverride]
+    pi_cost: Cost = static(1.0)
+    y_cost: Cost = static(1.0)
+    z_cost: Cost = static(1.0)
+    aux_policy_cost: Cost = static(1.0)
+    value_cost: Cost = static(0.2)
 
     @classmethod
     def create(
@@ -135,10 +135,7 @@ class DiscoveredRule(Rule):
 
     def __post_init__(self):
         self._require_form()
-        odd_number(at_least=3).require_value("num_bins", self.num_bins)
-        POSITIVE.require_numbers(self, "max_value")
-        FRACTION.require_numbers(self, "discount", "lambda_", "target_params_coefficient")
-        COST.require_numbers(self, "pi_cost", "y_cost", "z_cost", "aux_policy_cost", "value_cost")
+        require_ranges(self)
 
     def _require_form(self) -> None:
         """Refuse sizes that the rule's form does not have."""
@@ -242,21 +239,14 @@ class DiscoveredRule(Rule):
     def transition_losses(
         self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
-        target_loss, value_loss, metrics = self.loss_terms(outputs, targets, trajectory)
-        return target_loss + value_loss, metrics
-
-    def loss_terms(
-        self, outputs: Outputs, targets: DiscoveredTargets, trajectory: Trajectory
-    ) -> tuple[Float[Array, "T B"], Float[Array, "T B"], Metrics]:
-        """Return the loss terms of each transition, and their metrics.
+        """Return the loss of each transition, and metrics.
 
         With targets π̂, ŷ, ẑ and q's target G, the weights c (`pi_cost` and so on), and those terms
         only that agents have (Methods, "Agent update"):
 
             c_π KL(π̂ ‖ π) + c_y KL(ŷ ‖ y) + c_z KL(ẑ ‖ z_a) + c_aux KL(π(s') ‖ aux_π_a)
 
-        is the first, c_q times the cross-entropy of h(G) and q_a (`values.action_value_loss`) the
-        second.
+        plus c_q times the cross-entropy of h(G) and q_a (`values.action_value_loss`).
         """
         action = trajectory.action
         log_pi = jax.nn.log_softmax(outputs["logits"])
@@ -287,4 +277,4 @@ class DiscoveredRule(Rule):
             "advantage": targets.advantage,
         }
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
-        return target_loss, self.value_cost * q_loss, metrics
+        return target_loss + self.value_cost * q_loss, metrics

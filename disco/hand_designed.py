@@ -6,7 +6,7 @@ it has no predictions y, z and aux_pi. Beside a discovered rule it shows what di
 """
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import chex
 import jax
@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from disco import moments, values
-from disco.checks import COST, POSITIVE, OutputShapes, odd_number
+from disco.checks import Cost, OutputShapes, Positive, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
 from disco.values import entropy, kl_divergence, mean_of_legal
 from disco_common.pytrees import register_dataclass, static
-from disco_common.ranges import AT_LEAST_1, FRACTION
+from disco_common.ranges import AT_LEAST_1, Fraction, require_ranges
 
 
 @chex.dataclass(frozen=True)
@@ -87,23 +87,19 @@ class HandSetRule(_AdvantageRule):
       value_cost: weight of the action value's loss; that of the policy's is 1.
     """
 
-    policy_prior: float = static(0.95)
-    advantage_weight: float = static(1.0)
-    action_advantage_weight: float = static(0.0)
+    policy_prior: Fraction = static(0.95)
+    advantage_weight: Cost = static(1.0)
+    action_advantage_weight: Cost = static(0.0)
     normalize_advantage: bool = static(True)
-    num_bins: int = static(601)
-    max_value: float = static(300.0)
-    discount: float = static(0.997)
-    lambda_: float = static(0.95)
-    target_params_coefficient: float = static(0.9)  # pyright: ignore[reportIncompatibleVariableOverride]
-    value_cost: float = static(0.2)
+    num_bins: Annotated[int, odd_number(at_least=3)] = static(601)
+    max_value: Positive = static(300.0)
+    discount: Fraction = static(0.997)
+    lambda_: Fraction = static(0.95)
+    target_params_coefficient: Fraction = static(0.9)  # pyright: ignore[reportIncompatibleVariableOverride]
+    value_cost: Cost = static(0.2)
 
     def __post_init__(self):
-        odd_number(at_least=3).require_value("num_bins", self.num_bins)
-        POSITIVE.require_numbers(self, "max_value")
-        FRACTION.require_numbers(self, "policy_prior", "discount", "lambda_")
-        FRACTION.require_numbers(self, "target_params_coefficient")
-        COST.require_numbers(self, "advantage_weight", "action_advantage_weight", "value_cost")
+        require_ranges(self)
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output, per state: `logits` `[A]` and `q` `[A, N]`.
@@ -236,20 +232,17 @@ class ActorCritic(_AdvantageRule):
       normalize_advantage: divide the advantages by their moving standard deviation.
     """
 
-    num_bins: int = static(1)
-    max_value: float = static(300.0)
+    num_bins: Annotated[int, odd_number(at_least=1)] = static(1)
+    max_value: Positive = static(300.0)
     transform_value: bool = static(False)
-    discount: float = static(0.997)
-    lambda_: float = static(1.0)
-    value_cost: float = static(0.5)
-    entropy_cost: float = static(0.01)
+    discount: Fraction = static(0.997)
+    lambda_: Fraction = static(1.0)
+    value_cost: Cost = static(0.5)
+    entropy_cost: Cost = static(0.01)
     normalize_advantage: bool = static(False)
 
     def __post_init__(self):
-        odd_number(at_least=1).require_value("num_bins", self.num_bins)
-        POSITIVE.require_numbers(self, "max_value")
-        FRACTION.require_numbers(self, "discount", "lambda_")
-        COST.require_numbers(self, "value_cost", "entropy_cost")
+        require_ranges(self)
 
     def output_shapes(self, num_actions: int) -> OutputShapes:
         """Return the shape of each output, per state: `logits` `[A]` and `value` `[N]`.

@@ -1,8 +1,23 @@
-"""Ranges of numbers, for checks in configuration dataclasses."""
+"""Ranges of numbers, which fields of configuration dataclasses have as a part of their types.
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+    @dataclasses.dataclass(frozen=True)
+    class Settings:
+        discount: Fraction = 0.99
+        layers: Count = 2
 
+        def __post_init__(self):
+            require_ranges(self)
+
+A field that a subclass defines anew keeps its range, or has another one.
+"""
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+T = TypeVar("T")
 LARGEST = 3.4e38  # Of float32.
 
 
@@ -16,31 +31,6 @@ class Range(NamedTuple):
 
     expected: str
     contains: Callable[[float], bool]
-
-    def require(self, settings: Any, prefix: str, *names: str) -> None:
-        """Refuse settings that have a number outside the range.
-
-        Args:
-          settings: a dataclass.
-          prefix: put before the names in a message, for example `"agent."`.
-          *names: fields of the dataclass: numbers, tuples of numbers, or None, which is accepted.
-
-        Raises:
-          ValueError: naming the field, what was found and what was expected.
-        """
-        for name in names:
-            found = getattr(settings, name)
-            numbers = {name: found}
-            if isinstance(found, tuple):
-                numbers = {f"{name}[{i}]": number for i, number in enumerate(found)}
-            for which, number in numbers.items():
-                if number is not None:
-                    self.require_value(f"{prefix}{which}", number)
-
-    def require_numbers(self, settings: Any, *names: str) -> None:
-        """Refuse fields of a dataclass, each of which is one number; errors are as of `require`."""
-        for name in names:
-            self.require_value(name, getattr(settings, name))
 
     def require_value(self, name: str, number: Any) -> None:
         """Raise a `ValueError` with the name, what was found and what was expected."""
@@ -58,6 +48,45 @@ AT_LEAST_0 = Range("at least 0", lambda x: x >= 0)
 AT_LEAST_1 = Range("at least 1", lambda x: x >= 1)
 FRACTION = Range("0 to 1", lambda x: 0 <= x <= 1)
 BELOW_1 = Range("at least 0, below 1", lambda x: 0 <= x < 1)
+
+AtLeast0 = Annotated[T, AT_LEAST_0]
+Count = Annotated[int, AT_LEAST_1]
+Positive = Annotated[float, POSITIVE]
+Fraction = Annotated[float, FRACTION]
+Below1 = Annotated[float, BELOW_1]
+
+
+def require_ranges(settings: Any, prefix: str = "") -> None:
+    """Refuse a dataclass whose fields are outside the ranges of their types.
+
+    Args:
+      settings: the dataclass. Fields may be of a type with a range, of tuples of it, or None, too,
+        which is accepted: `Count`, `tuple[Count, ...]`, `Count | None`.
+      prefix: put before the names in a message, for example `"agent."`.
+
+    Raises:
+      ValueError: naming the field, what was found and what was expected.
+    """
+    for name, (allowed, is_optional) in _ranges_of(type(settings)).items():
+        found = getattr(settings, name)
+        if isinstance(found, tuple):
+            for i, number in enumerate(found):
+                allowed.require_value(f"{prefix}{name}[{i}]", number)
+        elif found is not None or not is_optional:
+            allowed.require_value(prefix + name, found)
+
+
+@functools.cache
+def _ranges_of(cls: type) -> Mapping[str, tuple[Range, bool]]:
+    """Return the ranges of the fields of a class and its bases, and whether they may be None."""
+    return {
+        name: (allowed, type(None) in typing.get_args(hint))
+        for base in reversed(cls.__mro__)
+        for name, hint in inspect.get_annotations(base).items()
+        for part in (hint, *typing.get_args(hint))
+        for allowed in getattr(part, "__metadata__", ())
+        if isinstance(allowed, Range)
+    }
 
 
 def divisor_of(name: str, number: int) -> Range:

@@ -10,7 +10,15 @@ import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from agents.search_space import Shared
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
+from disco_common.ranges import (
+    POSITIVE,
+    AtLeast0,
+    Below1,
+    Count,
+    Fraction,
+    Positive,
+    require_ranges,
+)
 from training.schedule import TrainingSettings
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
@@ -77,23 +85,23 @@ class EvaluationConfig:
         replay_ratio=0.0,
     )
     seed: int = 0
-    seeds: int = 5
+    seeds: Count = 5
     budget: int = 100_000
-    rule_learning_rate: float | None = None
-    rule_replay_ratio: float | None = None
+    rule_learning_rate: Positive | None = None
+    rule_replay_ratio: Below1 | None = None
     rule_num_environments: int | None = None
-    rule_lifetime: int | None = None
-    rule_reward_scale: float | None = None
-    rule_discount: float | None = None
+    rule_lifetime: AtLeast0[int] | None = None
+    rule_reward_scale: Positive | None = None
+    rule_discount: Fraction | None = None
     baselines: tuple[str, ...] = ("actor_critic", "ppo")
-    num_points: int = 20
+    num_points: Count = 20
     score_window: float = 0.2
     confidence: float = 0.95
-    resamples: int = 2000
-    strip_frames: int = 10
-    runs_at_once: int | None = None
-    updates_per_call: int = 50
-    checkpoint_seconds: float = 600.0
+    resamples: Count = 2000
+    strip_frames: AtLeast0[int] = 10
+    runs_at_once: Count | None = None
+    updates_per_call: Count = 50
+    checkpoint_seconds: AtLeast0[float] = 600.0
 
     # Fields of earlier versions, which are ignored where a stored config has them.
     REMOVED: ClassVar[tuple[str, ...]] = (
@@ -107,10 +115,7 @@ class EvaluationConfig:
     )
 
     def __post_init__(self):
-        counts = "seeds num_points resamples updates_per_call runs_at_once".split()
-        AT_LEAST_1.require(self, "", *counts)
-        AT_LEAST_0.require(self, "", "strip_frames", "checkpoint_seconds", "rule_lifetime")
-        FRACTION.require(self, "", "rule_discount")
+        require_ranges(self)
         if not 0 <= self.seed <= 2**32 - self.seeds:
             raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - seeds.")
         if self.budget < self.agent.steps_per_update:
@@ -125,15 +130,13 @@ class EvaluationConfig:
                 raise ValueError(f"baselines has {name!r}; expected no preset before {TUNED}.")
         if len(set(self.baselines)) < len(self.baselines):
             raise ValueError(f"baselines is {self.baselines}; expected each once.")
-        POSITIVE.require(self, "", "rule_learning_rate", "rule_reward_scale")
-        BELOW_1.require(self, "", "rule_replay_ratio")
         of_rules = self.rule_num_environments
         if of_rules is not None and (of_rules < 1 or self.agent.num_environments % of_rules):
             raise ValueError(
                 f"rule_num_environments is {of_rules}; expected a divisor of"
                 f" agent.num_environments, {self.agent.num_environments}."
             )
-        POSITIVE.require(self.agent, "agent.", "learning_rate")
+        POSITIVE.require_value("agent.learning_rate", self.agent.learning_rate)
         if not 0 < self.score_window <= 1:
             raise ValueError(f"score_window is {self.score_window}; expected more than 0, up to 1.")
         if not 0 < self.confidence < 1:

@@ -5,7 +5,7 @@ import re
 from typing import ClassVar
 
 from agents.rule_agent import AgentConfig
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, BELOW_1, FRACTION, POSITIVE
+from disco_common.ranges import AtLeast0, Below1, Count, Fraction, Positive, require_ranges
 
 _FAMILY = re.compile(r"\s*(\w+)\s*:((?:\s*\b(?:memory|frame_stack|burn_in)=\d+)+)\s*")
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
@@ -42,22 +42,19 @@ class MetaConfig:
     # Fields of earlier versions, in stored settings (`disco_common.configuration`).
     REMOVED: ClassVar = ("learning_rate_decay_steps", "end_learning_rate")
 
-    num_updates: int = 20
-    validation_trajectories: int = 48
-    validation_length: int = 29
+    num_updates: Count = 20
+    validation_trajectories: Count = 48
+    validation_length: Count = 29
     validation_from_training: bool = False
-    learning_rate: float = 1e-3
-    average_decay: float = 0.98
-    max_gradient_norm: float = 1.0
-    adam_b2: float = 0.999
+    learning_rate: Positive = 1e-3
+    average_decay: Below1 = 0.98
+    max_gradient_norm: Positive = 1.0
+    adam_b2: Below1 = 0.999
     segment_length: int | None = None
-    agents_at_once: int | None = None
+    agents_at_once: Count | None = None
 
     def __post_init__(self):
-        counts = "num_updates validation_trajectories validation_length agents_at_once"
-        AT_LEAST_1.require(self, "meta.", *counts.split())
-        POSITIVE.require(self, "meta.", "learning_rate", "max_gradient_norm")
-        BELOW_1.require(self, "meta.", "adam_b2", "average_decay")
+        require_ranges(self, "meta.")
         segment = self.segment_length
         if segment is not None and (segment < 1 or self.num_updates % segment):
             raise ValueError(
@@ -83,15 +80,14 @@ class PopulationConfig:
         many agents as tasks.
     """
 
-    size: int = 57
+    size: Count = 57
     lifetimes: tuple[int, ...] = (200_000_000, 100_000_000, 50_000_000, 20_000_000)
-    first_reset_after: int = 0
+    first_reset_after: AtLeast0[int] = 0
     counts_frames: bool = False
     keeps_tasks: bool = False
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "population.", "size")
-        AT_LEAST_0.require(self, "population.", "first_reset_after")
+        require_ranges(self, "population.")
         if not self.lifetimes or min(self.lifetimes) < 1:
             raise ValueError(
                 f"population.lifetimes is {self.lifetimes}; expected positive numbers of"
@@ -125,14 +121,13 @@ class ObjectiveConfig:
       target_mean_cost: of the squared mean of each target's logits (from the authors' notebook).
     """
 
-    policy_entropy_cost: float = 1e-2
-    prediction_entropy_cost: float = 1e-3
-    target_kl_cost: float = 1e-2
-    target_mean_cost: float = 1e-3
+    policy_entropy_cost: AtLeast0[float] = 1e-2
+    prediction_entropy_cost: AtLeast0[float] = 1e-3
+    target_kl_cost: AtLeast0[float] = 1e-2
+    target_mean_cost: AtLeast0[float] = 1e-3
 
     def __post_init__(self):
-        costs = "policy_entropy_cost prediction_entropy_cost target_kl_cost target_mean_cost"
-        AT_LEAST_0.require(self, "objective.", *costs.split())
+        require_ranges(self, "objective.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,16 +144,14 @@ class ValueFunctionConfig:
         authors' notebook, besides the validation trajectories. The paper names only the latter.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    discount: float = 0.997
-    lambda_: float = 0.95
+    hidden: tuple[Count, ...] = (256, 256)
+    learning_rate: Positive = 3e-4
+    discount: Fraction = 0.997
+    lambda_: Fraction = 0.95
     learns_from_batches: bool = True
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "value_function.", "hidden")
-        POSITIVE.require(self, "value_function.", "learning_rate")
-        FRACTION.require(self, "value_function.", "discount", "lambda_")
+        require_ranges(self, "value_function.")
 
 
 @dataclasses.dataclass(frozen=True)

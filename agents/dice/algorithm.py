@@ -18,7 +18,7 @@ from agents.baselines import BaselineAgent
 from agents.dice import bandits
 from agents.dice.bandits import Bandits
 from agents.dice.losses import PAPER, DiceConfig, at_temperature, loss, shaped_reward
-from agents.networks import Network, flat_network
+from agents.networks import Network
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, Update
 from agents.registry import Algorithm
@@ -58,7 +58,7 @@ class DiceAgent(BaselineAgent):
     @staticmethod
     def network_for(config: DiceConfig, dynamics: Any) -> Network:
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
-        return flat_network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
+        return Network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
 
     @property
     def experience(self) -> Experience:

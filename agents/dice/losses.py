@@ -10,6 +10,7 @@ their inverse, 0 for the uniform policy.
 import dataclasses
 import functools
 import math
+from typing import Annotated
 
 import distrax
 import jax
@@ -22,7 +23,7 @@ from agents.networks import NETWORKS, NetworkConfig
 from agents.rule_agent import require_burn_in
 from disco.types import Metrics
 from disco.values import masked_mean, probability_times, retrace, select_action, vtrace
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AT_LEAST_1, AtLeast0, Count, Fraction, Positive
 
 EXPLORATIONS = ("bandit", "random", "fixed")
 
@@ -54,34 +55,28 @@ class DiceConfig(BaselineConfig):
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=0)
     exploration: str = "bandit"
-    temperature: float = 1.0
-    num_bandits: int = 7
-    candidates: int = 7
-    max_inverse_temperature: float = 2.0
-    num_tiles: int = 11
-    warmup: int = 0
-    weight_decay: float = 0.0
-    adam_b2: float = 0.98
-    adam_epsilon: float = 1e-6
+    temperature: Positive = 1.0
+    num_bandits: Count = 7
+    candidates: Count = 7
+    max_inverse_temperature: Positive = 2.0
+    num_tiles: Count = 11
+    warmup: AtLeast0[int] = 0
+    weight_decay: AtLeast0[float] = 0.0
+    adam_b2: Fraction = 0.98
+    adam_epsilon: Positive = 1e-6
     burn_in: int = 0
-    batch_size: int = 8
-    sample_reuse: int = 2
-    lambda_: float = 1.0
-    max_ratio: float = 1.05
+    batch_size: Count = 8
+    sample_reuse: Count = 2
+    lambda_: Fraction = 1.0
+    max_ratio: Annotated[float, AT_LEAST_1] = 1.05
     shapes_reward: bool = True
-    value_cost: float = 0.1
-    action_value_cost: float = 0.1
-    policy_cost: float = 1.0
-    entropy_cost: float = 0.0
+    value_cost: AtLeast0[float] = 0.1
+    action_value_cost: AtLeast0[float] = 0.1
+    policy_cost: AtLeast0[float] = 1.0
+    entropy_cost: AtLeast0[float] = 0.0
 
     def __post_init__(self):
         super().__post_init__()
-        counts = "num_bandits candidates num_tiles batch_size sample_reuse max_ratio".split()
-        AT_LEAST_1.require(self, "", *counts)
-        costs = "value_cost action_value_cost policy_cost entropy_cost".split()
-        AT_LEAST_0.require(self, "", "warmup", "weight_decay", *costs)
-        POSITIVE.require(self, "", "max_inverse_temperature", "adam_epsilon", "temperature")
-        FRACTION.require(self, "", "lambda_", "adam_b2")
         if self.candidates > self.num_tiles:
             raise ValueError(
                 f"candidates is {self.candidates}; expected at most num_tiles ({self.num_tiles})."

@@ -1,8 +1,9 @@
 """Dreamer as an agent (`agents.protocol.Agent`).
 
-For each environment step it learns from `replay_ratio` replayed steps. The replay stores the model
-state with each step. A sequence starts from the stored model state of the step before it. An update
-replaces the stored model states by those that it computes.
+For each environment step it learns from `replay_ratio` replayed steps. In the Nature version the
+replay stores the model state with each step: a sequence starts from that of the step before it, and
+an update replaces those of its steps by those that it computes. In the arXiv version the replay
+stores none, and sequences start from the initial model state.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ from agents.dreamer.model import (
     observe,
     observe_step,
 )
-from agents.dreamer.networks import State, embed_action, initial_state
+from agents.dreamer.networks import State, initial_state
 from agents.optimizers import laprop
 from agents.protocol import (
     Batch,
@@ -43,7 +44,7 @@ from agents.protocol import (
     UpdateSpec,
 )
 
-ACTION = "action"
+ACTION = "action"  # The only entry of memories' and extras' actions; checkpoints have the name.
 _OBSERVATION = "observation"
 SLOW_CRITIC_DECAY = 0.98  # Of the moving average of the critic's parameters (Table W.1).
 _CONTEXT = 1  # Steps before a sequence; it starts from the model state of the last of them.
@@ -72,7 +73,7 @@ class ActorState(NamedTuple):
 
     Attributes:
       state: the model state, `[E]`.
-      action: the last action, by name, `[E, ...]`.
+      action: the last action, `[E, ...]`, as `ACTION`.
     """
 
     state: State
@@ -146,13 +147,11 @@ class DreamerAgent:
         return {name: state.params[name] for name in ("encoder", "rssm", ACTOR)}
 
     def initial_memory(self, batch_size: int) -> ActorState:
-        action = {
-            name: jnp.zeros((batch_size,), jnp.int32)
-            if part.is_discrete
-            else jnp.zeros((batch_size, part.size))
-            for name, part in sorted(self.model.action_parts)
-        }
-        return ActorState(initial_state(self.model.config, batch_size), action)
+        actions = self.model.actions
+        action = jnp.zeros((batch_size, actions.size))
+        if actions.is_discrete:
+            action = jnp.zeros(batch_size, jnp.int32)
+        return ActorState(initial_state(self.model.config, batch_size), {ACTION: action})
 
     def act(
         self,
@@ -165,20 +164,18 @@ class DreamerAgent:
         del mode  # It samples from its policy in both modes.
         model, is_first = self.model, timestep.step_type == dm_env.StepType.FIRST
         tokens = model.encode(acting_state, named(timestep.observation))
-        embedded = embed_action(model.actions, memory.action)
+        embedded = model.actions.embed(memory.action[ACTION])
         state_key, action_key = jax.random.split(key)
         state, _ = observe_step(
             model, acting_state, memory.state, embedded, tokens, is_first, state_key
         )
-        policies: dict[str, Any] = model.policies(acting_state, state.features)
-        keys = jax.random.split(action_key, len(policies))
-        parts = {x: policies[x].sample(key) for x, key in zip(policies, keys, strict=True)}
-        extras: dict[str, Any] = {"action": parts}
+        policy = model.policy(acting_state, state.features)
+        action = policy.sample(jax.random.split(action_key, 1)[0])
+        extras: dict[str, Any] = {"action": {ACTION: action}}
         if model.config.stores_latents:
             extras |= self._stored(state)
-        action = parts[ACTION]
         scaled = self.action_range.scale(action) if self.action_range else action
-        return ActorState(state, parts), scaled, extras
+        return ActorState(state, {ACTION: action}), scaled, extras
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del name
@@ -326,7 +323,7 @@ def _at_intervals(
     posterior_key, prior_key = jax.random.split(key)
     observed = observe(model, params, initial_state(model.config, 1), batch, posterior_key).states
     starts: State = jax.tree.map(lambda x: x[::interval, 0], observed)
-    actions = embed_action(model.actions, batch.action)[:, 0]
+    actions = model.actions.embed(batch.action)[:, 0]
     length, number = len(actions), len(starts.h)
     actions = jnp.pad(actions, ((0, number * interval - length), (0, 0)))
     actions = jnp.swapaxes(actions.reshape(number, interval, -1), 0, 1)[1:]
@@ -363,7 +360,7 @@ def _arrivals(batch: Batch, rows: slice, transitions: slice) -> Sequences:
     last, discount = batch.last[transitions], batch.discount[transitions]
     return Sequences(
         observation={name: x[rows] for name, x in named(batch.observation).items()},
-        action={name: x[transitions] for name, x in batch.extras["action"].items()},
+        action=batch.extras["action"][ACTION][transitions],
         reward=batch.reward[transitions],
         is_first=~batch.mask[transitions],
         is_last=last,

@@ -2,9 +2,17 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE, Range, divisor_of
+from disco_common.ranges import (
+    AtLeast0,
+    Count,
+    Fraction,
+    Positive,
+    Range,
+    divisor_of,
+    require_ranges,
+)
 
 # Deterministic and other units, classes, depth and layers, by version and size. Those of `"v1"` are
 # Table B.1's, but for its size 1M, which the paper has not.
@@ -43,6 +51,11 @@ ABLATIONS = (
     "ReturnStd",
     "TargetEntropy",
 )
+
+
+_BYTE = Range("1 to 256, which a byte of the replay tells apart", lambda x: 1 <= x <= 256)
+_AT_LEAST_2 = Range("at least 2", lambda x: x >= 2)
+_MORE_THAN_1 = Range("more than 1", lambda x: x > 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,32 +101,32 @@ class DreamerConfig:
 
     version: str = "nature"
     ablation: str = ""
-    deterministic: int = 2048
-    latents: int = 32
-    classes: int = 16
-    blocks: int = 8
-    units: int = 256
-    depth: int = 16
-    layers: int = 3
-    unimix: float = 0.01
-    policy_unimix: float = 0.01
-    free_nats: float = 1.0
-    vector_cost: float = 1.0
-    horizon: int = 15
+    deterministic: Count = 2048
+    latents: Count = 32
+    classes: Annotated[int, _BYTE] = 16
+    blocks: Count = 8
+    units: Count = 256
+    depth: Count = 16
+    layers: Count = 3
+    unimix: Fraction = 0.01
+    policy_unimix: Fraction = 0.01
+    free_nats: AtLeast0[float] = 1.0
+    vector_cost: AtLeast0[float] = 1.0
+    horizon: Count = 15
     imagine_last: int = 0
-    discount_horizon: float = 333.0
-    entropy_cost: float = 3e-4
-    learning_rate: float = 4e-5
-    actor_critic_learning_rate: float = 3e-5
-    warmup: int = 1000
-    batch_size: int = 16
-    batch_length: int = 64
-    replay_capacity: int = 5_000_000
-    replay_ratio: float = 32.0
-    num_environments: int = 16
+    discount_horizon: Annotated[float, _MORE_THAN_1] = 333.0
+    entropy_cost: AtLeast0[float] = 3e-4
+    learning_rate: Positive = 4e-5
+    actor_critic_learning_rate: Positive = 3e-5
+    warmup: AtLeast0[int] = 1000
+    batch_size: Count = 16
+    batch_length: Annotated[int, _AT_LEAST_2] = 64
+    replay_capacity: Count = 5_000_000
+    replay_ratio: Positive = 32.0
+    num_environments: Count = 16
     prefill: int = 1024
-    image_side: int = 64
-    image_channels: int = 3
+    image_side: Count = 64
+    image_channels: Count = 3
     dtype: str = "auto"
 
     def __post_init__(self):
@@ -123,15 +136,20 @@ class DreamerConfig:
                     f"Dreamer's {name} is {getattr(self, name)!r}; expected one of"
                     f" {', '.join(filter(None, known))}."
                 )
-        for numbers, names in _RANGES.items():
-            numbers.require(self, "Dreamer's ", *names.split())
+        require_ranges(self, "Dreamer's ")
         least, most = self.batch_size, self.batch_length
         enough = Range(f"at least a batch of {least} sequences (batch_size)", lambda x: x >= least)
-        enough.require(self, "Dreamer's ", "prefill")
+        enough.require_value("Dreamer's prefill", self.prefill)
         last = Range(f"0, or from 2 to batch_length ({most})", lambda x: not x or 2 <= x <= most)
-        last.require(self, "Dreamer's ", "imagine_last")
+        last.require_value("Dreamer's imagine_last", self.imagine_last)
         if not self.is_v1:
-            divisor_of("deterministic", self.deterministic).require(self, "Dreamer's ", "blocks")
+            allowed = divisor_of("deterministic", self.deterministic)
+            allowed.require_value("Dreamer's blocks", self.blocks)
+
+    @property
+    def images(self) -> tuple[int, int]:
+        """The side in pixels and the channels of images, where an environment offers a choice."""
+        return self.image_side, self.image_channels
 
     @property
     def is_v1(self) -> bool:
@@ -164,17 +182,6 @@ _CHOICES = {
     "ablation": ("", *ABLATIONS),
     "dtype": ("auto", "float32", "bfloat16"),
 }
-_RANGES = {
-    AT_LEAST_1: """deterministic latents blocks units depth layers horizon batch_size
-        num_environments replay_capacity image_side image_channels""",
-    Range("1 to 256, which a byte of the replay tells apart", lambda x: 1 <= x <= 256): "classes",
-    Range("at least 2", lambda x: x >= 2): "batch_length",
-    AT_LEAST_0: "free_nats vector_cost entropy_cost warmup",
-    FRACTION: "unimix policy_unimix",
-    POSITIVE: "replay_ratio learning_rate actor_critic_learning_rate",
-    Range("more than 1", lambda x: x > 1): "discount_horizon",
-}
-
 
 # The arXiv version: Table W.1.
 _V1: dict[str, Any] = {"learning_rate": 1e-4, "warmup": 0, "replay_capacity": 1_000_000}

@@ -19,6 +19,7 @@ from agents.dreamer.config import DreamerConfig
 from disco.values import entropy, signed_hyperbolic
 
 symlog, symexp = rlax.signed_logp1, rlax.signed_expm1  # The arXiv version, equation 2.
+_NUM_BINS = 255  # K, of two-hot regressions.
 
 
 def signed_square(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -80,30 +81,11 @@ class TwoHot:
         return jnp.where(jnp.isnan(target), jnp.nan, found)  # NaN is in no bin.
 
 
-def exponential_bins(number: int = 255, largest: float = 20.0) -> np.ndarray:
+def exponential_bins(number: int = _NUM_BINS) -> np.ndarray:
     """Return bins that are equally spaced on the symlog scale (the Nature version)."""
-    half = np.linspace(-largest, 0.0, number // 2 + number % 2, dtype=np.float32)
+    half = np.linspace(-20.0, 0.0, number // 2 + number % 2, dtype=np.float32)
     half = np.asarray(symexp(jnp.asarray(half)))
     return np.concatenate([half, -half[::-1][number % 2 :]])
-
-
-@functools.cache
-def symexp_twohot(number: int = 255) -> TwoHot:
-    """Return the Nature version's regression: bins on the scale of the targets."""
-    return TwoHot(exponential_bins(number))
-
-
-@functools.cache
-def symlog_twohot(number: int = 255) -> TwoHot:
-    """Return the arXiv version's regression (equations 8 to 10): bins on the symlog scale."""
-    return TwoHot(np.linspace(-20.0, 20.0, number, dtype=np.float32), symlog, symexp)
-
-
-@functools.cache
-def sqrt_twohot(number: int = 255) -> TwoHot:
-    """Return the regression of ablation SqrtTransform, by R2D2's transformation."""
-    bins = np.linspace(-300.0, 300.0, number, dtype=np.float32)
-    return TwoHot(bins, signed_hyperbolic, signed_square)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +105,23 @@ class SymlogRegression:
 Regression = TwoHot | SymlogRegression
 
 
+@functools.cache
+def regression_of(config: DreamerConfig) -> Regression:
+    """Return the regression of rewards and values; equal settings give the same object.
+
+    The Nature version's bins are on the scale of the targets, the arXiv version's (equations 8 to
+    10) on the symlog scale, those of SqrtTransform on that of R2D2's transformation.
+    """
+    if config.ablation == "ContRegression":
+        return SymlogRegression()
+    if config.ablation == "SqrtTransform":
+        bins = np.linspace(-300.0, 300.0, _NUM_BINS, dtype=np.float32)
+        return TwoHot(bins, signed_hyperbolic, signed_square)
+    if config.is_v1:
+        return TwoHot(np.linspace(-20.0, 20.0, _NUM_BINS, dtype=np.float32), symlog, symexp)
+    return TwoHot(exponential_bins())
+
+
 def mixed_log_probabilities(
     logits: Float[Array, "*s C"], unimix: float = 0.01
 ) -> Float[Array, "*s C"]:
@@ -140,14 +139,9 @@ def straight_through(
     return jax.lax.stop_gradient(one_hot - probabilities) + probabilities
 
 
-def sample(
-    key: PRNGKeyArray | None, log_probabilities: Float[Array, "*s C"]
-) -> Float[Array, "*s C"]:
-    """Return one-hot samples with straight-through gradients; without a key the modes."""
-    if key is None:
-        index = jnp.argmax(log_probabilities, axis=-1)
-    else:
-        index = jax.random.categorical(key, log_probabilities)
+def sample(key: PRNGKeyArray, log_probabilities: Float[Array, "*s C"]) -> Float[Array, "*s C"]:
+    """Return one-hot samples with straight-through gradients."""
+    index = jax.random.categorical(key, log_probabilities)
     one_hot = jax.nn.one_hot(index, log_probabilities.shape[-1], dtype=log_probabilities.dtype)
     return straight_through(one_hot, log_probabilities)
 
@@ -169,10 +163,8 @@ class Discrete:
 
     log_probabilities: Float[Array, "*s A"]
 
-    def sample(self, key: PRNGKeyArray | None) -> Int[Array, "*s"]:
-        """Return a sampled action; without a key the mode."""
-        if key is None:
-            return jnp.argmax(self.log_probabilities, axis=-1)
+    def sample(self, key: PRNGKeyArray) -> Int[Array, "*s"]:
+        """Return a sampled action."""
         return jax.random.categorical(key, self.log_probabilities)
 
     def log_prob(self, action: Int[Array, "*s"]) -> Float[Array, "*s"]:
@@ -209,10 +201,8 @@ class Continuous:
         width = _MOST_STDDEV - _LEAST_STDDEV
         return cls(jnp.tanh(mean), width * jax.nn.sigmoid(stddev + 2.0) + _LEAST_STDDEV)
 
-    def sample(self, key: PRNGKeyArray | None) -> Float[Array, "*s D"]:
-        """Return a sampled action, possibly outside the mean's bounds; without a key the mean."""
-        if key is None:
-            return self.mean
+    def sample(self, key: PRNGKeyArray) -> Float[Array, "*s D"]:
+        """Return a sampled action, possibly outside the mean's bounds."""
         return self.mean + self.stddev * jax.random.normal(key, self.mean.shape, self.mean.dtype)
 
     def log_prob(self, action: Float[Array, "*s D"]) -> Float[Array, "*s"]:

@@ -9,7 +9,7 @@ import numpy as np
 from dm_env import specs
 
 import environments
-from agents.dreamer.agent import ACTION, ActionRange, DreamerAgent, named
+from agents.dreamer.agent import ActionRange, DreamerAgent, named
 from agents.dreamer.config import (
     ABLATIONS,
     FAMILIES,
@@ -20,8 +20,8 @@ from agents.dreamer.config import (
     preset,
 )
 from agents.dreamer.distributions import Specs, is_image
-from agents.dreamer.model import make_model
-from agents.dreamer.networks import ActionPart
+from agents.dreamer.model import Model
+from agents.dreamer.networks import ActionSpace
 from agents.registry import Algorithm, present_settings
 
 _SMALLEST_IMAGE = 8
@@ -40,7 +40,7 @@ def make(config: DreamerConfig, task: environments.Environment) -> DreamerAgent:
     if not is_discrete:
         action_range = _action_range(task.name, spec)
     size = environments.num_actions(task.dynamics) if is_discrete else spec.shape[0]
-    model = make_model(config, observations, {ACTION: ActionPart(size, is_discrete)})
+    model = Model.make(config, observations, ActionSpace(size, is_discrete))
     return DreamerAgent(model, action_range)
 
 
@@ -56,11 +56,6 @@ def _check(config: DreamerConfig, task: environments.Environment, num_steps: int
             f" have {max(most, 0)}, with replay_capacity {config.replay_capacity}, batch_length"
             f" {config.batch_length} and {number} environments in a run of {num_steps} steps."
         )
-
-
-def _observed(config: DreamerConfig, task: environments.Environment) -> environments.Environment:
-    """Return a task with the paper's images, where it offers a choice."""
-    return environments.with_images(task, config.image_side, config.image_channels)
 
 
 def _check_observations(task: str, observations: Specs) -> None:
@@ -168,7 +163,6 @@ DREAMER = Algorithm(
     make=make,
     check=_check,
     configs=configs,
-    observed=_observed,
     variant=operator.attrgetter("version"),
     present=_present,
 )

@@ -155,27 +155,26 @@ def loss(
     batch: Sequences,
     start: State,
     scales: Scales,
-    key: PRNGKeyArray | None,
+    key: PRNGKeyArray,
 ) -> tuple[Float[Array, ""], Outcome]:
     """Return the total loss of one batch.
 
-    `start` are the model states before the sequences, `scales` from the last update, and without a
-    key samples are modes.
+    `start` are the model states before the sequences, and `scales` those after the last update.
     """
     config = model.config
-    keys = (None, None) if key is None else jax.random.split(key)
+    observe_key, imagine_key = jax.random.split(key)
     if config.ablation == "RewardNorm":
         scales = scales._replace(reward=scales.reward.update(batch.reward))
         reward = jnp.clip(batch.reward / reward_divisor(scales), -10.0, 10.0)
         batch = batch._replace(reward=reward)
 
-    observed = observe(model, params, start, batch, keys[0])
+    observed = observe(model, params, start, batch, observe_key)
     world, scales, metrics = world_model_losses(model, params, batch, observed, scales)
 
     # Imagination starts from all states, or from the last `imagine_last` of each sequence.
     batch, states = jax.tree.map(lambda x: x[-config.imagine_last :], (batch, observed.states))
     flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
-    imagined = imagine(model, params, flat, keys[1], config.horizon)
+    imagined = imagine(model, params, flat, imagine_key, config.horizon)
     alive = 1.0 - batch.is_terminal.reshape(-1).astype(batch.reward.dtype)
     behaviour, returns, scales, more = actor_critic_losses(
         model, params, slow_critic, imagined, alive, scales
@@ -279,20 +278,15 @@ def actor_critic_losses(
     returns = lambda_returns(reward, discount, mixing, value)
 
     scales, advantage, least = _normalized(model, returns, value[:-1], scales)
-    policies = model.policies(params, sg(features))
-    entropies = jnp.sum(jnp.stack([x.entropy() for x in policies.values()]), axis=0)[:-1]
-    objective = 0.0
-    for name, policy in policies.items():
-        part = model.actions[name]
-        if part.is_discrete or not config.is_v1:
-            log_prob = policy.log_prob(sg(imagined.actions[name]))[:-1]
-            objective = objective + log_prob * sg(advantage)
-    if config.is_v1 and not all(x.is_discrete for x in model.actions.values()):
-        objective = objective + advantage  # It depends on the actions through the dynamics.
+    policy = model.policy(params, sg(features))
+    entropies = policy.entropy()[:-1]
+    objective = advantage  # In v1 it depends on continuous actions through the dynamics.
+    if model.actions.is_discrete or not config.is_v1:
+        objective = policy.log_prob(sg(imagined.action))[:-1] * sg(advantage)
     actor = -weight * (objective + scales.entropy * entropies)
     critic = weight * _critic_losses(model, logits[:-1], sg(returns), slow[:-1])
 
-    randomness = jnp.mean(jnp.stack([x.randomness() for x in policies.values()]))
+    randomness = jnp.mean(policy.randomness())
     if config.ablation == "TargetEntropy":
         # η grows if the policy is less random than the target.
         eta = _adapted(scales.entropy, TARGET_RANDOMNESS, jnp.mean(randomness), 1e-3, 3e-2)

@@ -2,14 +2,13 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import haiku as hk
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from agents.dreamer import distributions
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import (
     Continuous,
@@ -20,20 +19,21 @@ from agents.dreamer.distributions import (
     Specs,
     mixed_log_probabilities,
     observations_of,
+    regression_of,
     sample,
 )
 from agents.dreamer.layers import MLP
 from agents.dreamer.networks import (
     RSSM,
-    ActionPart,
-    ActionParts,
+    ActionSpace,
     Decoder,
     Encoder,
     State,
-    embed_action,
     initial_state,
 )
 from agents.encoders import computing_in
+
+ModelT = TypeVar("ModelT", bound="Model")
 
 Params = dict[str, Any]
 """Parameters by network: encoder, rssm, decoder, reward, continuation, actor, critic."""
@@ -51,22 +51,26 @@ class Model:
     Attributes:
       config: of the agent.
       observation_parts: names and kinds of the observations.
-      action_parts: names and parts of an action.
+      actions: of the environment.
       regression: of reward and value.
     """
 
     config: DreamerConfig
     observation_parts: tuple[tuple[str, Observation], ...]
-    action_parts: tuple[tuple[str, ActionPart], ...]
+    actions: ActionSpace
     regression: Regression
+
+    @classmethod
+    def make(
+        cls: type[ModelT], config: DreamerConfig, observations: Specs, actions: ActionSpace
+    ) -> ModelT:
+        """Return the networks for observations and actions of given specs."""
+        parts = tuple(observations_of(config, observations).items())
+        return cls(config, parts, actions, regression_of(config))
 
     @property
     def observations(self) -> dict[str, Observation]:
         return dict(self.observation_parts)
-
-    @property
-    def actions(self) -> ActionParts:
-        return dict(self.action_parts)
 
     def init(self, key: PRNGKeyArray) -> Params:
         names = (*WORLD_MODEL, ACTOR, CRITIC)
@@ -75,7 +79,7 @@ class Model:
         params = {"encoder": self._network("encoder").init(keys["encoder"], example)}
         tokens = jax.eval_shape(self.encode, params, example)
         state = initial_state(self.config, 1)
-        action = jnp.zeros((1, sum(part.size for _, part in self.action_parts)))
+        action = jnp.zeros((1, self.actions.size))
         inputs = {
             "rssm": (state, action, jnp.zeros(tokens.shape)),
             "decoder": (state.h, state.flat_z),
@@ -125,18 +129,13 @@ class Model:
         """Return the logits of the value's `regression`."""
         return self._apply(CRITIC, params, features)["logits"]
 
-    def policies(self, params: Params, features: Float[Array, "*s F"]) -> dict[str, Policy]:
-        """Return a policy for each part of the action."""
+    def policy(self, params: Params, features: Float[Array, "*s F"]) -> Policy:
+        """Return the policy."""
         outputs = self._apply(ACTOR, params, features)
-        policies: dict[str, Policy] = {}
-        for name, part in sorted(self.action_parts):
-            if part.is_discrete:
-                logits, unimix = outputs[f"{name}_logits"], self.config.policy_unimix
-                policies[name] = Discrete(mixed_log_probabilities(logits, unimix))
-            else:
-                mean, stddev = outputs[f"{name}_mean"], outputs[f"{name}_stddev"]
-                policies[name] = Continuous.of_outputs(mean, stddev)
-        return policies
+        if self.actions.is_discrete:
+            logits, unimix = outputs["action_logits"], self.config.policy_unimix
+            return Discrete(mixed_log_probabilities(logits, unimix))
+        return Continuous.of_outputs(outputs["action_mean"], outputs["action_stddev"])
 
     def _layers(self, name: str) -> hk.Module:
         """Create the layers of a network."""
@@ -146,9 +145,11 @@ class Model:
         if name in ("encoder", "decoder"):
             return (Encoder if name == "encoder" else Decoder)(config, self.observations)
         layers = config.layers if name in (ACTOR, CRITIC) else config.head_layers
-        outputs = {"continuation": {"logit": 1}, ACTOR: _actor_outputs(self.actions)}.get(
-            name, {"logits": self.regression.num_logits}
-        )
+        of_actor = ("logits",) if self.actions.is_discrete else ("mean", "stddev")
+        outputs = {
+            "continuation": {"logit": 1},
+            ACTOR: {f"action_{x}": self.actions.size for x in of_actor},
+        }.get(name, {"logits": self.regression.num_logits})
         scale = {"continuation": 1.0, ACTOR: 0.01}.get(name, 0.0)
         return MLP((config.units,) * layers, outputs, config.norm, scale, name=name)
 
@@ -171,36 +172,12 @@ class Model:
         return self._network(name, method).apply(params[name], *inputs)
 
 
-def make_model(
-    config: DreamerConfig, observations: Specs, actions: ActionParts, kind: type[Model] = Model
-) -> Model:
-    """Return an agent's networks."""
-    if config.ablation == "ContRegression":
-        regression = distributions.SymlogRegression()
-    elif config.ablation == "SqrtTransform":
-        regression = distributions.sqrt_twohot()
-    else:
-        regression = (
-            distributions.symlog_twohot if config.is_v1 else distributions.symexp_twohot
-        )()
-    observation_parts = tuple(observations_of(config, observations).items())
-    return kind(config, observation_parts, tuple(actions.items()), regression)
-
-
-def _actor_outputs(actions: ActionParts) -> dict[str, int]:
-    outputs: dict[str, int] = {}
-    for name, part in sorted(actions.items()):
-        kinds = ("logits",) if part.is_discrete else ("mean", "stddev")
-        outputs |= {f"{name}_{kind}": part.size for kind in kinds}
-    return outputs
-
-
 class Sequences(NamedTuple):
     """Sequences from the replay, `[T, B, ...]`.
 
     Attributes:
       observation: x_t, by name.
-      action: a_{t-1}, by name, which led to x_t.
+      action: a_{t-1}, which led to x_t.
       reward: r_t, of the transition to x_t.
       is_first: whether x_t is the first of an episode.
       is_last: whether x_t is the last of an episode, by termination or truncation.
@@ -208,7 +185,7 @@ class Sequences(NamedTuple):
     """
 
     observation: Mapping[str, Array]
-    action: Mapping[str, Array]
+    action: Array
     reward: Float[Array, "T B"]
     is_first: Bool[Array, "T B"]
     is_last: Bool[Array, "T B"]
@@ -236,7 +213,7 @@ def observe_step(
     action: Float[Array, "B A"],
     tokens: Float[Array, "B E"],
     is_first: Bool[Array, "B"],
-    key: PRNGKeyArray | None,
+    key: PRNGKeyArray,
 ) -> tuple[State, Float[Array, "B S C"]]:
     """Advance the model state by one observed step (equation 3).
 
@@ -254,17 +231,16 @@ def observe_step(
 
 
 def observe(
-    model: Model, params: Params, start: State, batch: Sequences, key: PRNGKeyArray | None
+    model: Model, params: Params, start: State, batch: Sequences, key: PRNGKeyArray
 ) -> Observed:
     """Infer the model states along sequences, from the states before the first step, `[B]`."""
     tokens = model.encode(params, batch.observation)
-    actions = embed_action(model.actions, batch.action)
+    actions = model.actions.embed(batch.action)
 
     def step(state: State, row):
         tokens, action, is_first, t = row
-        state, posterior = observe_step(
-            model, params, state, action, tokens, is_first, _folded(key, t)
-        )
+        step_key = jax.random.fold_in(key, t)
+        state, posterior = observe_step(model, params, state, action, tokens, is_first, step_key)
         return state, (state, posterior)
 
     steps = jnp.arange(len(batch.reward))
@@ -277,48 +253,38 @@ class Imagined(NamedTuple):
 
     Attributes:
       states: `[H+1, N]`; the first row contains the start states.
-      actions: in each state, by name.
+      action: in each state, `[H+1, N, ...]`.
     """
 
     states: State
-    actions: dict[str, Array]
+    action: Array
 
 
 def imagine(
-    model: Model, params: Params, start: State, key: PRNGKeyArray | None, num_steps: int
+    model: Model, params: Params, start: State, key: PRNGKeyArray, num_steps: int
 ) -> Imagined:
-    """Imagine `num_steps` steps (H) by the policies, from states `[N]`.
+    """Imagine `num_steps` steps (H) by the policy, from states `[N]`.
 
     The start states and the model's parameters have no gradient here.
     """
     frozen = sg(params)
 
-    def act(state: State, t) -> dict[str, Array]:
-        policies, act_key, found = (
-            model.policies(params, sg(state.features)),
-            _folded(key, 2 * t),
-            {},
-        )
-        for i, (name, policy) in enumerate(policies.items()):
-            action = policy.sample(_folded(act_key, i))
-            found[name] = action if model.config.is_v1 else sg(action)  # `"v1"` learns through it.
-        return found
+    def act(state: State, t) -> Array:
+        act_key = jax.random.fold_in(jax.random.fold_in(key, 2 * t), 0)
+        action = model.policy(params, sg(state.features)).sample(act_key)
+        return action if model.config.is_v1 else sg(action)  # `"v1"` learns through it.
 
     def step(state: State, t):
-        actions = act(state, t)
-        h = model.advance(frozen, state, embed_action(model.actions, actions))
-        following = State(h, sample(_folded(key, 2 * t + 1), model.prior(frozen, h)))
-        return following, (state, actions)
+        action = act(state, t)
+        h = model.advance(frozen, state, model.actions.embed(action))
+        z = sample(jax.random.fold_in(key, 2 * t + 1), model.prior(frozen, h))
+        return State(h, z), (state, action)
 
     start = sg(start)
-    last, (states, actions) = jax.lax.scan(step, start, jnp.arange(num_steps))
+    last, (states, action) = jax.lax.scan(step, start, jnp.arange(num_steps))
     final = act(last, num_steps)
 
     def with_last(rows, row):
         return jnp.concatenate([rows, row[None]])
 
-    return Imagined(jax.tree.map(with_last, states, last), jax.tree.map(with_last, actions, final))
-
-
-def _folded(key: PRNGKeyArray | None, number: Any) -> PRNGKeyArray | None:
-    return None if key is None else jax.random.fold_in(key, number)
+    return Imagined(jax.tree.map(with_last, states, last), with_last(action, final))

@@ -37,16 +37,20 @@ _NATURE_MULTIPLES = (2, 3, 4, 4)  # Channels of convolutions, in units of `depth
 
 
 @dataclasses.dataclass(frozen=True)
-class ActionPart:
-    """One part of an action.
+class ActionSpace:
+    """The actions of an environment.
 
     Attributes:
       size: number of choices of a discrete action, or dimension of a continuous one.
-      is_discrete: whether the action is discrete.
+      is_discrete: whether actions are discrete.
     """
 
     size: int
     is_discrete: bool
+
+    def embed(self, action: Array) -> Float[Array, "*s A"]:
+        """Return actions as vectors; a negative choice embeds as zeros."""
+        return jax.nn.one_hot(action, self.size) if self.is_discrete else action
 
 
 def _channels(config: DreamerConfig, images: Mapping[str, Image]) -> list[int]:
@@ -186,9 +190,6 @@ class Decoder(hk.Module):
         return x + 0.5 if is_v1 else jax.nn.sigmoid(x)
 
 
-ActionParts = Mapping[str, ActionPart]
-
-
 class State(NamedTuple):
     """A model state.
 
@@ -217,15 +218,6 @@ def initial_state(config: DreamerConfig, *shape: int) -> State:
         h=jnp.zeros((*shape, config.deterministic)),
         z=jnp.zeros((*shape, config.latents, config.classes)),
     )
-
-
-def embed_action(parts: ActionParts, action: Mapping[str, Array]) -> Float[Array, "*s A"]:
-    """Return all parts of an action as one vector, by name; a negative choice embeds as zeros."""
-    vectors = [
-        jax.nn.one_hot(action[name], part.size) if part.is_discrete else action[name]
-        for name, part in sorted(parts.items())
-    ]
-    return jnp.concatenate(vectors, axis=-1)
 
 
 class NatureSequenceModel:

@@ -67,14 +67,6 @@ def initial_state(config: IrisConfig, batch_size: int) -> hk.LSTMState:
     return hk.LSTMState(zeros, zeros)
 
 
-class Losses(NamedTuple):
-    """The actor-critic's losses: means over imagined steps."""
-
-    policy: Float[Array, ""]
-    value: Float[Array, ""]
-    entropy: Float[Array, ""]
-
-
 def lambda_returns(
     reward: Float[Array, "H B"],
     end: Bool[Array, "H B"],
@@ -108,10 +100,11 @@ def losses(
     returns: Float[Array, "H B"],
     counts: Bool[Array, "H B"],
     entropy_cost: float | Float[Array, ""],
-) -> Losses:
-    """Return the losses of H - 1 imagined steps: REINFORCE with a baseline (appendix B).
+) -> dict[str, Float[Array, ""]]:
+    """Return the losses of the policy, the value and the entropy by name (appendix B).
 
-    Returns are constants; `counts` says which of the steps are learned from.
+    They are means over H - 1 imagined steps: REINFORCE with a baseline. Returns are constants;
+    `counts` says which of the steps are learned from.
     """
     output, action, returns, counts = jax.tree.map(
         lambda x: x[:-1], (output, action, returns, counts)
@@ -123,8 +116,8 @@ def losses(
     def mean(x: Array) -> Array:
         return jnp.sum(x, where=counts) / jnp.maximum(1.0, jnp.sum(counts, dtype=x.dtype))
 
-    return Losses(
-        policy=-mean(log_p * advantage),
-        value=mean(jnp.square(output.value - jax.lax.stop_gradient(returns))),
-        entropy=-entropy_cost * mean(entropy(log_policy)),
-    )
+    return {
+        "policy": -mean(log_p * advantage),
+        "value": mean(jnp.square(output.value - jax.lax.stop_gradient(returns))),
+        "entropy": -entropy_cost * mean(entropy(log_policy)),
+    }

@@ -156,7 +156,7 @@ class IrisAgent:
         )
         metrics = pictures.errors(
             np.sign(reward)[counts], signs[counts], end[counts], ends[counts]
-        ) | {"held_out/token_loss": float(losses.next_token)}
+        ) | {"held_out/token_loss": float(losses["next_token"])}
         return Examination(metrics, pictures.predicted(self, state, batch, key))
 
     def imagine(
@@ -198,7 +198,7 @@ def _predict(
     reward: Float[Array, "B L"],
     end: Bool[Array, "B L"],
     counts: Bool[Array, "B L"],
-) -> tuple[Float[Array, "B L"], Float[Array, "B L"], world_model.Losses]:
+) -> tuple[Float[Array, "B L"], Float[Array, "B L"], dict[str, Float[Array, ""]]]:
     """Return expected signs of rewards and probabilities of ends along sequences, and losses."""
     tokens = jax.lax.map(lambda x: model.tokens(params, as_fractions(x)), frames)
     logits = model.predict(params, tokens, action, None)

@@ -11,18 +11,22 @@ steps would dilute its gradient by steps that do not happen.
 """
 
 import dataclasses
+from typing import Annotated
 
 from disco_common.ranges import (
-    AT_LEAST_0,
     AT_LEAST_1,
-    BELOW_1,
-    FRACTION,
-    POSITIVE,
+    AtLeast0,
+    Below1,
+    Count,
+    Fraction,
+    Positive,
     Range,
     divisor_of,
+    require_ranges,
 )
 
 _ACTOR_PATCH = 4
+_AtLeast2 = Annotated[int, Range("at least 2", lambda x: x >= 2)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,43 +73,42 @@ class IrisConfig:
       num_environments: number of parallel environments.
     """
 
-    vocabulary: int = 512
-    code_size: int = 512
-    latent_channels: int = 512
-    channels: int = 64
+    vocabulary: _AtLeast2 = 512
+    code_size: Count = 512
+    latent_channels: Count = 512
+    channels: Count = 64
     groups: int = 32
-    tile: int = 0
-    multipliers: tuple[int, ...] = (1, 1, 1, 1, 1)
-    residual_blocks: int = 2
+    tile: AtLeast0[int] = 0
+    multipliers: tuple[Count, ...] = (1, 1, 1, 1, 1)
+    residual_blocks: Count = 2
     attention_resolutions: tuple[int, ...] = (8, 16)
     perceptual_file: str = ""
-    memory_steps: int = 20
-    layers: int = 10
+    memory_steps: _AtLeast2 = 20
+    layers: Count = 10
     heads: int = 4
-    width: int = 256
-    dropout: float = 0.1
-    actor_channels: tuple[int, ...] = (32, 32, 64, 64)
-    lstm_size: int = 512
-    horizon: int = 20
-    burn_in: int = 20
-    discount: float = 0.995
-    entropy_cost: float = 0.001
-    temperature: float = 1.0
-    learning_rate: float = 1e-4
-    tokenizer_batch: int = 256
-    world_model_batch: int = 64
-    actor_critic_batch: int = 64
-    epoch_steps: int = 200
-    epoch_updates: int = 200
-    tokenizer_start: int = 5
-    world_model_start: int = 25
-    actor_critic_start: int = 50
-    replay_capacity: int = 100_000
+    width: Count = 256
+    dropout: Below1 = 0.1
+    actor_channels: tuple[Count, ...] = (32, 32, 64, 64)
+    lstm_size: Count = 512
+    horizon: _AtLeast2 = 20
+    burn_in: Count = 20
+    discount: Fraction = 0.995
+    entropy_cost: AtLeast0[float] = 0.001
+    temperature: Positive = 1.0
+    learning_rate: Positive = 1e-4
+    tokenizer_batch: Count = 256
+    world_model_batch: Count = 64
+    actor_critic_batch: Count = 64
+    epoch_steps: Count = 200
+    epoch_updates: Count = 200
+    tokenizer_start: AtLeast0[int] = 5
+    world_model_start: AtLeast0[int] = 25
+    actor_critic_start: AtLeast0[int] = 50
+    replay_capacity: Count = 100_000
     num_environments: int = 1
 
     def __post_init__(self):
-        for numbers, names in _RANGES.items():
-            numbers.require(self, "IRIS' ", *names.split())
+        require_ranges(self, "IRIS' ")
         for name in ("multipliers", "actor_channels"):
             AT_LEAST_1.require_value(f"IRIS' number of {name}", len(getattr(self, name)))
         if self.tile and len(self.multipliers) > 1:
@@ -113,9 +116,15 @@ class IrisConfig:
                 f"IRIS' multipliers is {self.multipliers}; expected one, as a tile (now"
                 f" {self.tile}) is one token."
             )
-        divisor_of("channels", self.channels).require(self, "IRIS' ", "groups")
-        divisor_of("width", self.width).require(self, "IRIS' ", "heads")
-        divisor_of("epoch_steps", self.epoch_steps).require(self, "IRIS' ", "num_environments")
+        divisor_of("channels", self.channels).require_value("IRIS' groups", self.groups)
+        divisor_of("width", self.width).require_value("IRIS' heads", self.heads)
+        of_epoch = divisor_of("epoch_steps", self.epoch_steps)
+        of_epoch.require_value("IRIS' num_environments", self.num_environments)
+
+    @property
+    def images(self) -> tuple[int, int]:
+        """The side in pixels and the channels of images, where an environment offers a choice."""
+        return 64, 3
 
     @property
     def downsampling(self) -> int:
@@ -126,18 +135,6 @@ class IrisConfig:
     def actor_patch(self) -> int:
         """The side of the square of pixels that the actor-critic takes for one."""
         return _ACTOR_PATCH if self.tile else 1
-
-
-_RANGES = {
-    AT_LEAST_1: """code_size latent_channels channels multipliers residual_blocks layers width
-        actor_channels lstm_size burn_in tokenizer_batch world_model_batch actor_critic_batch
-        epoch_steps epoch_updates replay_capacity""",
-    Range("at least 2", lambda x: x >= 2): "vocabulary memory_steps horizon",
-    AT_LEAST_0: "tile entropy_cost tokenizer_start world_model_start actor_critic_start",
-    FRACTION: "discount",
-    BELOW_1: "dropout",
-    POSITIVE: "temperature learning_rate",
-}
 
 
 def paper(tokens: int = 16, *, is_long: bool = False) -> IrisConfig:

@@ -53,12 +53,6 @@ def _check(config: IrisConfig, task: environments.Environment, num_steps: int) -
         )
 
 
-def _observed(config: IrisConfig, task: environments.Environment) -> environments.Environment:
-    """Return a task with images of 64x64 RGB pixels, where it offers a choice."""
-    del config
-    return environments.with_images(task, side=64, channels=3)
-
-
 def _check_image(config: IrisConfig, name: str, spec: Any) -> None:
     shape = getattr(spec, "shape", None)
     if not isinstance(spec, specs.Array) or len(spec.shape) != 3 or spec.dtype != np.uint8:
@@ -151,7 +145,6 @@ IRIS = Algorithm(
     make=make,
     check=_check,
     configs=configs,
-    observed=_observed,
     shown=_shown,
     variant=_variant,
     present=_present,

@@ -170,13 +170,13 @@ def update_world_model(
     tokens = model.tokens(params, flat).reshape(*frames.shape[:2], -1).swapaxes(0, 1)
     action, reward, end, counts = (x.T for x in (batch.action, batch.reward, end, counts))
 
-    def loss(params: Params) -> tuple[Array, world_model.Losses]:
+    def loss(params: Params) -> tuple[Array, Metrics]:
         predicted = model.predict(params, tokens, action, key)
         losses = world_model.losses(predicted, tokens, reward, end, counts)
-        return sum(losses, jnp.zeros(())), losses
+        return sum(losses.values(), jnp.zeros(())), losses
 
     state, total, losses, norm = _step(model, state, WORLD_MODEL, loss)
-    metrics = {f"loss/{name}": value for name, value in losses._asdict().items()}
+    metrics = {f"loss/{name}": value for name, value in losses.items()}
     return state, {"loss": total, "gradient_norm": norm, **metrics}
 
 
@@ -197,7 +197,7 @@ def update_actor_critic(
     if config.tile:
         learned &= actor_critic.until_end(imagined.end)
 
-    def loss(params: Params) -> tuple[Array, tuple[actor_critic.Losses, Array, Array]]:
+    def loss(params: Params) -> tuple[Array, tuple[Metrics, Array, Array]]:
         output = model.act_along(params, imagined.frames, policy)
         returns = actor_critic.lambda_returns(
             imagined.reward,
@@ -207,12 +207,12 @@ def update_actor_critic(
             LAMBDA,
         )
         losses = actor_critic.losses(output, imagined.action, returns, learned, config.entropy_cost)
-        return sum(losses, jnp.zeros(())), (losses, output.value, returns)
+        return sum(losses.values(), jnp.zeros(())), (losses, output.value, returns)
 
     state, total, (losses, value, returns), norm = _step(model, state, ACTOR_CRITIC, loss)
     return state, {
         "loss": total,
-        **{f"loss/{name}": value for name, value in losses._asdict().items()},
+        **{f"loss/{name}": value for name, value in losses.items()},
         "gradient_norm": norm,
         "imagined_reward": jnp.mean(imagined.reward),
         "imagined_end": jnp.mean(imagined.end, dtype=jnp.float32),

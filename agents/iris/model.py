@@ -199,10 +199,6 @@ def _apply(f: Callable[..., Any], params: Params, *inputs: Any) -> Any:
     return hk.without_apply_rng(hk.transform(f)).apply(params, *inputs)
 
 
-Sampler = Callable[[PRNGKeyArray, Float[Array, "B C"]], Int[Array, "B"]]
-"""Chooses classes by their logits."""
-
-
 class Imagined(NamedTuple):
     """Imagined steps.
 
@@ -228,12 +224,10 @@ def imagine(
     state: hk.LSTMState,
     key: PRNGKeyArray,
     horizon: int,
-    sample: Sampler = jax.random.categorical,
 ) -> Imagined:
     """Imagine what the policy experiences in H steps, from the first frame's tokens.
 
-    `state` is the policy's before that frame; `sample` chooses actions, rewards, ends and tokens.
-    No frame follows the last action.
+    `state` is the policy's before that frame. No frame follows the last action.
     """
 
     def act(state: Any, key: PRNGKeyArray, num_tokens: int) -> tuple[Any, ...]:
@@ -242,18 +236,18 @@ def imagine(
         cache = with_room(model, params, tokens, cache, num_tokens, horizon)
         action_key, reward_key, end_key = jax.random.split(key, 3)
         output, policy = model.react(params, model.vision(params, frames), policy)
-        action = sample(action_key, output.logits)
+        action = jax.random.categorical(action_key, output.logits)
         hidden, cache = model.feed(params, "actions", action[:, None], cache)
         hidden = hidden[:, 0]
-        reward = sample(reward_key, model.head(params, "reward", hidden)) - 1
-        end = sample(end_key, model.head(params, "end", hidden)) == 1
+        reward = jax.random.categorical(reward_key, model.head(params, "reward", hidden)) - 1
+        end = jax.random.categorical(end_key, model.head(params, "end", hidden)) == 1
         step = (tokens, frames, action, reward.astype(output.value.dtype), end)
         return policy, cache, hidden, step
 
     def advance(state: Any, key: PRNGKeyArray) -> tuple[Any, tuple[Array, ...]]:
         act_key, frame_key = jax.random.split(key)
         policy, cache, hidden, step = act(state, act_key, model.tokens_per_frame + 1)
-        tokens, cache = next_frame(model, params, hidden, cache, frame_key, sample)
+        tokens, cache = next_frame(model, params, hidden, cache, frame_key)
         return (tokens, model.frames(params, tokens), policy, cache), step
 
     _, cache = model.feed(params, "tokens", tokens, model.empty_cache(len(tokens)))
@@ -270,19 +264,18 @@ def next_frame(
     hidden: Float[Array, "B D"],
     cache: Cache,
     key: PRNGKeyArray,
-    sample: Sampler = jax.random.categorical,
 ) -> tuple[Int[Array, "B K"], Cache]:
     """Return the next frame's tokens, one after the other, and the cache with them.
 
     `hidden` is the hidden vector of the action, which the cache contains.
     """
     first_key, key = jax.random.split(key)
-    token = sample(first_key, model.head(params, "next_token", hidden))
+    token = jax.random.categorical(first_key, model.head(params, "next_token", hidden))
 
     def step(carry: tuple[Array, Cache], key: PRNGKeyArray):
         token, cache = carry
         hidden, cache = model.feed(params, "tokens", token[:, None], cache)
-        following = sample(key, model.head(params, "next_token", hidden[:, 0]))
+        following = jax.random.categorical(key, model.head(params, "next_token", hidden[:, 0]))
         return (following, cache), token
 
     keys = jax.random.split(key, model.tokens_per_frame - 1)
@@ -311,5 +304,5 @@ def with_room(
         empty = cache._replace(length=jnp.zeros_like(cache.length))
         return model.feed(params, "tokens", tokens, empty)[1]
 
-    capacity = cache.layers[0].keys.shape[2]
+    capacity = cache.layers[0][0].shape[2]
     return jax.lax.cond(cache.length + num_tokens > capacity, rebuild, lambda x: x, cache)

@@ -13,25 +13,14 @@ from agents.iris.config import IrisConfig
 
 _INIT = hk.initializers.RandomNormal(0.02)
 REWARD_CLASSES = 3  # Signs of the reward: -1, 0 and 1.
-
-
-class LayerCache(NamedTuple):
-    """Keys and values of the tokens so far, of one layer.
-
-    Attributes:
-      keys: of the tokens; those from the cache's length on are arbitrary.
-      values: likewise.
-    """
-
-    keys: Float[Array, "B heads P F"]
-    values: Float[Array, "B heads P F"]
+LayerCache = tuple[Float[Array, "B heads P F"], Float[Array, "B heads P F"]]
 
 
 class Cache(NamedTuple):
     """What the Transformer keeps of the tokens so far.
 
     Attributes:
-      layers: of each layer, of P positions.
+      layers: keys and values of each layer, at P positions; those from `length` on are arbitrary.
       length: number of tokens so far.
     """
 
@@ -43,8 +32,7 @@ def empty_cache(config: IrisConfig, num_tokens: int, batch_size: int) -> Cache:
     """Return a cache for `num_tokens` tokens of a step, the action's included."""
     head_size, num_positions = config.width // config.heads, config.memory_steps * num_tokens
     shape = (batch_size, config.heads, num_positions, head_size)
-    layer = LayerCache(jnp.zeros(shape), jnp.zeros(shape))
-    return Cache((layer,) * config.layers, jnp.zeros((), jnp.int32))
+    return Cache(((jnp.zeros(shape), jnp.zeros(shape)),) * config.layers, jnp.zeros((), jnp.int32))
 
 
 @hk.to_module
@@ -112,29 +100,22 @@ def causal_attention(
         y = jax.nn.dot_product_attention(query, keys, values, is_causal=True)
     else:
         # Positions are the last axis but one, so that products with the cache do not copy it.
-        cache = LayerCache(
-            *(
-                jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), begin, axis=2)
-                for old, new in zip(cache, (keys, values), strict=True)
-            )
+        keys, values = (
+            jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), begin, axis=2)
+            for old, new in zip(cache, (keys, values), strict=True)
         )
+        cache = keys, values
         place = begin + jnp.arange(x.shape[1])
-        visible = jnp.arange(cache.keys.shape[2]) <= place[:, None]
+        visible = jnp.arange(keys.shape[2]) <= place[:, None]
         past = (x.swapaxes(1, 2) for x in cache)
         y = jax.nn.dot_product_attention(query, *past, mask=visible[None, None])
     return _linear(width, "output")(y.reshape(x.shape)), cache
 
 
-class Head(hk.Module):
-    """An MLP of one hidden layer: logits."""
-
-    def __init__(self, size: int, *, name: str):
-        super().__init__(name)
-        self._size = size
-
-    def __call__(self, x: Float[Array, "*s D"]) -> Float[Array, "*s O"]:
-        x = jax.nn.relu(_linear(x.shape[-1], "hidden")(x))
-        return _linear(self._size, "output")(x)
+@hk.to_module
+def head(x: Float[Array, "*s D"], size: int) -> Float[Array, "*s O"]:
+    """Return logits, by an MLP of one hidden layer."""
+    return _linear(size, "output")(jax.nn.relu(_linear(x.shape[-1], "hidden")(x)))
 
 
 def _linear(size: int, name: str) -> hk.Linear:
@@ -184,9 +165,9 @@ class WorldModel:
         self._action_tokens = hk.Embed(
             num_actions, config.width, w_init=_INIT, name="action_tokens"
         )
-        self.next_token = Head(config.vocabulary, name="next_token")
-        self.reward = Head(REWARD_CLASSES, name="reward")
-        self.end = Head(2, name="end")
+        self.next_token = functools.partial(head("next_token"), size=config.vocabulary)
+        self.reward = functools.partial(head("reward"), size=REWARD_CLASSES)
+        self.end = functools.partial(head("end"), size=2)
 
     def predict(
         self,
@@ -218,22 +199,14 @@ class WorldModel:
         return self._transformer(embed(tokens), cache=cache)
 
 
-class Losses(NamedTuple):
-    """Cross-entropies of the predictions, means over the steps that count."""
-
-    next_token: Float[Array, ""]
-    reward: Float[Array, ""]
-    end: Float[Array, ""]
-
-
 def losses(
     predicted: Predictions,
     tokens: Int[Array, "B L K"],
     reward: Float[Array, "B L"],
     end: Bool[Array, "B L"],
     counts: Bool[Array, "B L"],
-) -> Losses:
-    """Return the world model's losses.
+) -> dict[str, Float[Array, ""]]:
+    """Return the cross-entropies of the predictions by their names, means over steps that count.
 
     Rewards and ends are of the action that follows each frame; `counts` is False for the steps
     after the sequence's end, which are not learned from.
@@ -243,11 +216,11 @@ def losses(
     next_token = tokens.reshape(batch, -1)[:, 1:]
     token_counts = jnp.repeat(counts, num_tokens, axis=1)[:, 1:]
     sign = jnp.sign(reward).astype(jnp.int32) + 1
-    return Losses(
-        _mean_cross_entropy(logits, next_token, token_counts),
-        _mean_cross_entropy(predicted.reward, sign, counts),
-        _mean_cross_entropy(predicted.end, end.astype(jnp.int32), counts),
-    )
+    return {
+        "next_token": _mean_cross_entropy(logits, next_token, token_counts),
+        "reward": _mean_cross_entropy(predicted.reward, sign, counts),
+        "end": _mean_cross_entropy(predicted.end, end.astype(jnp.int32), counts),
+    }
 
 
 def _mean_cross_entropy(

@@ -18,7 +18,7 @@ The model predicts K steps ahead: rewards, values, and π_CMPO of the states tha
 """
 
 import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import chex
 import jax
@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import disco
 from agents import search_space
 from agents.baselines import BaselineAgent
-from agents.latent_model import LatentModel, bin_loss, latent_model, unroll_model, unroll_targets
+from agents.latent_model import LatentModel, bin_loss, unroll_model, unroll_targets
 from agents.networks import NetworkConfig
 from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
@@ -49,7 +49,7 @@ from disco.values import (
     select_action,
 )
 from disco_common.pytrees import register_dataclass
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,33 +73,28 @@ class MuesliConfig(AgentConfig):
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=64, head=(64,))
-    learning_rate: float = 3e-3
-    num_environments: int = 8
-    unroll_length: int = 16
-    batch_size: int = 32
-    replay_ratio: float = 0.75
-    replay_capacity: int = 1024
-    discount: float = 0.99
-    lambda_: float = 0.95
-    num_bins: int = 41
-    max_value: float = 15.0
-    model_steps: int = 5
-    advantage_clip: float = 1.0
-    target_rate: float = 0.1
-    regularizer_cost: float = 1.0
-    reward_cost: float = 1.0
-    value_cost: float = 0.25
-    model_policy_cost: float = 1.0
+    learning_rate: AtLeast0[float] = 3e-3
+    num_environments: Count = 8
+    unroll_length: Count = 16
+    batch_size: Count = 32
+    replay_ratio: Fraction = 0.75
+    replay_capacity: Count = 1024
+    discount: Fraction = 0.99
+    lambda_: Fraction = 0.95
+    num_bins: Annotated[int, odd_number(at_least=1)] = 41
+    max_value: Positive = 15.0
+    model_steps: Count = 5
+    advantage_clip: Positive = 1.0
+    target_rate: Fraction = 0.1
+    regularizer_cost: AtLeast0[float] = 1.0
+    reward_cost: AtLeast0[float] = 1.0
+    value_cost: AtLeast0[float] = 0.25
+    model_policy_cost: AtLeast0[float] = 1.0
     images: tuple[int, ...] = ()
 
     def __post_init__(self):
+        require_ranges(self)
         super().__post_init__()
-        AT_LEAST_1.require(self, "", "model_steps")
-        odd_number(at_least=1).require(self, "", "num_bins")
-        FRACTION.require(self, "", "discount", "lambda_", "target_rate")
-        POSITIVE.require(self, "", "max_value", "advantage_clip")
-        costs = "regularizer_cost reward_cost value_cost model_policy_cost".split()
-        AT_LEAST_0.require(self, "", *costs)
 
 
 # Tables 5 and 6: 75% of a batch of 96 sequences is replayed, from a replay of 6 million frames
@@ -246,10 +241,10 @@ def loss(
     prior = model.embed_unroll(state.target_params, *inputs)
     action_value = look_ahead(model, state.target_params, prior, config.discount, config.max_value)
     target = targets(
-        model.policy(state.target_params, prior), action_value, trajectory, state.moments, config
+        model.logits(state.target_params, prior), action_value, trajectory, state.moments, config
     )
     embedding = model.embed_unroll(params, *inputs)
-    logits = model.policy(params, embedding)
+    logits = model.logits(params, embedding)
     of_policy, regularizer = policy_loss(logits, trajectory, target, config.regularizer_cost)
     parts = model_losses(model, params, embedding, trajectory, target, config)
     parts["policy_loss"] = masked_mean(of_policy, trajectory.mask)
@@ -284,8 +279,13 @@ class MuesliAgent(BaselineAgent):
 
     @staticmethod
     def network_for(config: MuesliConfig, dynamics: Any) -> LatentModel:
-        stack, burn_in = config.frame_stack, config.burn_in
-        return latent_model(config.network, dynamics, config.num_bins, stack, burn_in)
+        return LatentModel(
+            config.network,
+            dynamics,
+            frame_stack=config.frame_stack,
+            burn_in=config.burn_in,
+            num_bins=config.num_bins,
+        )
 
     @property
     def experience(self) -> Experience:
@@ -295,10 +295,6 @@ class MuesliAgent(BaselineAgent):
         state = super().init(key)
         target, initial = jnp.copy(state.params), moments.init(state.params.dtype)
         return MuesliState(**vars(state), target_params=target, moments=initial)
-
-    def policy(self, params: disco.Params, observation: Any, memory: Any, /) -> tuple[Array, Any]:
-        embedding, memory = self.network.embed_step(params, observation, memory)
-        return self.network.policy(params, embedding), memory
 
     def update(self, state: MuesliState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del key, name
@@ -335,7 +331,6 @@ MUESLI = Algorithm(
     paper="Muesli, Hessel et al. 2021, arXiv 2104.06159",
     presets={"laptop": MuesliConfig(), "paper": PAPER},
     make=MuesliAgent.make,
-    observed=search_space.with_images_of,
     ranges={
         **search_space.SIZES,
         **search_space.RULE_RANGES,

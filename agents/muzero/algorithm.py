@@ -19,7 +19,7 @@ import disco
 from agents import search_space
 from agents.baselines import BaselineAgent
 from agents.history import History
-from agents.latent_model import LatentModel, latent_model
+from agents.latent_model import LatentModel
 from agents.muzero.losses import PAPER, MuZeroConfig, importance_weights, loss
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
@@ -119,7 +119,8 @@ class MuZeroAgent(BaselineAgent):
 
     @staticmethod
     def network_for(config: MuZeroConfig, dynamics: Any) -> LatentModel:
-        return latent_model(config.network, dynamics, config.num_bins, config.frame_stack)
+        stack, bins = config.frame_stack, config.num_bins
+        return LatentModel(config.network, dynamics, frame_stack=stack, num_bins=bins)
 
     @property
     def experience(self) -> Experience:
@@ -244,7 +245,6 @@ MUZERO = Algorithm(
     " 2022",
     presets={"laptop": MuZeroConfig(total_steps=None), "paper": PAPER},
     make=MuZeroAgent.make,
-    observed=search_space.with_images_of,
     ranges={
         **search_space.SIZES,
         "learning_rate": search_space.RATE,

@@ -11,6 +11,7 @@ values are 0 and there is no policy to predict; returns bootstrap where it was t
 """
 
 import dataclasses
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from agents.protocol import Batch
 from disco.checks import odd_number
 from disco.types import Metrics
 from disco.values import decode_value, masked_mean, probability_times
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
+from disco_common.ranges import AtLeast0, Count, Positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,33 +59,27 @@ class MuZeroConfig(BaselineConfig):
     """
 
     network: NetworkConfig = NetworkConfig(torso=(64, 64), model=64, head=(64,))
-    weight_decay: float = 1e-4
-    max_gradient_norm: float = 5.0
-    num_simulations: int = 16
-    max_considered_actions: int = 16
-    value_scale: float = 0.1
-    unroll_length: int = 8
-    batch_size: int = 64
-    updates_per_step: float = 0.0625
-    reanalyses_per_step: float = 1.0
-    priority_exponent: float = 0.0
-    min_steps: int = 1024
+    weight_decay: AtLeast0[float] = 1e-4
+    max_gradient_norm: AtLeast0[float] = 5.0
+    num_simulations: Count = 16
+    max_considered_actions: Count = 16
+    value_scale: Positive = 0.1
+    unroll_length: Count = 8
+    batch_size: Count = 64
+    updates_per_step: Positive = 0.0625
+    reanalyses_per_step: AtLeast0[float] = 1.0
+    priority_exponent: AtLeast0[float] = 0.0
+    min_steps: AtLeast0[int] = 1024
     replay_capacity: int = 100_000
-    model_steps: int = 5
-    td_steps: int = 10
-    num_bins: int = 41
-    max_value: float = 15.0
-    value_cost: float = 0.25
+    model_steps: Count = 5
+    td_steps: Count = 10
+    num_bins: Annotated[int, odd_number(at_least=1)] = 41
+    max_value: Positive = 15.0
+    value_cost: AtLeast0[float] = 0.25
     images: tuple[int, ...] = ()
 
     def __post_init__(self):
         super().__post_init__()
-        counts = "num_simulations max_considered_actions batch_size model_steps td_steps".split()
-        AT_LEAST_1.require(self, "", *counts)
-        costs = "weight_decay min_steps reanalyses_per_step value_cost priority_exponent".split()
-        AT_LEAST_0.require(self, "", *costs)
-        POSITIVE.require(self, "", "updates_per_step", "max_value", "value_scale")
-        odd_number(at_least=1).require(self, "", "num_bins")
         if self.network.memory:
             raise ValueError(
                 f"network.memory is {self.network.memory}; expected 0: MuZero's positions begin"

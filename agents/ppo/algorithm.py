@@ -15,7 +15,7 @@ import environments
 from agents import search_space
 from agents.baselines import BaselineAgent
 from agents.history import History
-from agents.networks import Network, NetworkConfig, make_network, with_flat_parameters
+from agents.networks import Network, NetworkConfig
 from agents.optimizers import gradient_clipping
 from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Update
@@ -27,6 +27,32 @@ from disco.values import select_action
 from disco_common.pytrees import register_dataclass
 
 
+@dataclasses.dataclass(frozen=True)
+class SeparateNetworks(Network):
+    """A network for each output. The first is that of the policy, and there is no memory."""
+
+    @property
+    def _parts(self) -> list[Network]:
+        return [Network(self.config, self.dynamics, (x,), self.frame_stack) for x in self.shapes]
+
+    def _init(self, key: PRNGKeyArray) -> tuple[disco.Params, ...]:
+        keys = jax.random.split(key, len(self.shapes))
+        return tuple(part.init(key) for part, key in zip(self._parts, keys, strict=True))
+
+    def policy(
+        self, params: disco.Params, observation: Any, memory: Any
+    ) -> tuple[Float[Array, "B A"], Any]:
+        return self._parts[0].policy(self.unravel(params)[0], observation, memory)
+
+    def unroll(
+        self, params: disco.Params, trajectory: disco.Trajectory
+    ) -> dict[str, Float[Array, "..."]]:
+        outputs = {}
+        for part, own in zip(self._parts, self.unravel(params), strict=True):
+            outputs |= part.unroll(own, trajectory)
+        return outputs
+
+
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
 class PPOAgent(BaselineAgent):
@@ -34,7 +60,9 @@ class PPOAgent(BaselineAgent):
 
     @staticmethod
     def network_for(config: PPOConfig, dynamics: Any) -> Network:
-        return _network(config.network, config.separate_value_network, config.frame_stack, dynamics)
+        kind = SeparateNetworks if config.separate_value_network else Network
+        shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
+        return kind(config.network, dynamics, shapes, config.frame_stack)
 
     @property
     def experience(self) -> Experience:
@@ -147,37 +175,6 @@ def _single_rows(
     return History(
         frames=jax.tree.map(lambda x: _rows(x, rows, environment), observation.frames),
         age=_rows(observation.age, time, environment)[None],
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _network(config: NetworkConfig, is_separate: bool, frame_stack: int, dynamics: Any) -> Network:
-    """Return a network; equal arguments give the same object, so that programs are reused."""
-    num_actions = environments.num_actions(dynamics)
-
-    def make(outputs: dict[str, tuple[int, ...]]) -> Network:
-        spec = dynamics.observation_spec()
-        return make_network(config, spec, num_actions, outputs, frame_stack)
-
-    logits, value = {"logits": (num_actions,)}, {"value": (1,)}
-    if not is_separate:
-        return with_flat_parameters(make(logits | value))
-    actor, critic = make(logits), make(value)
-
-    def init(key):
-        actor_key, critic_key = jax.random.split(key)
-        return {"actor": actor.init(actor_key), "critic": critic.init(critic_key)}
-
-    def unroll(params, trajectory):
-        outputs = dict(actor.unroll(params["actor"], trajectory))
-        return outputs | dict(critic.unroll(params["critic"], trajectory))
-
-    return with_flat_parameters(
-        actor._replace(
-            init=init,
-            policy=lambda params, *inputs: actor.policy(params["actor"], *inputs),
-            unroll=unroll,
-        )
     )
 
 

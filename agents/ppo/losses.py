@@ -21,7 +21,7 @@ from agents.baselines import BaselineConfig
 from agents.networks import NetworkConfig
 from disco.types import Metrics
 from disco.values import masked_mean
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, FRACTION, POSITIVE
+from disco_common.ranges import AtLeast0, Count, Fraction, Positive
 
 _DPO_ALPHA, _DPO_BETA = 2.0, 0.6
 
@@ -50,25 +50,21 @@ class PPOConfig(BaselineConfig):
     network: NetworkConfig = NetworkConfig(torso=(64, 64), activation="tanh")
     separate_value_network: bool = True
     drift: str = "clip"
-    learning_rate: float = 3e-4
-    num_environments: int = 1
-    unroll_length: int = 2048
-    num_epochs: int = 10
-    num_minibatches: int = 32
-    gae_lambda: float = 0.95
-    clip: float = 0.2
-    value_clip: float = 0.0
-    value_cost: float = 1.0
-    entropy_cost: float = 0.0
+    learning_rate: Positive = 3e-4
+    num_environments: Count = 1
+    unroll_length: Count = 2048
+    num_epochs: Count = 10
+    num_minibatches: Count = 32
+    gae_lambda: Fraction = 0.95
+    clip: Positive = 0.2
+    value_clip: AtLeast0[float] = 0.0
+    value_cost: AtLeast0[float] = 1.0
+    entropy_cost: AtLeast0[float] = 0.0
     normalize_advantage: bool = True
-    adam_epsilon: float = 1e-5
+    adam_epsilon: Positive = 1e-5
 
     def __post_init__(self):
         super().__post_init__()
-        AT_LEAST_1.require(self, "", "num_epochs", "num_minibatches")
-        AT_LEAST_0.require(self, "", "value_clip", "value_cost", "entropy_cost")
-        FRACTION.require(self, "", "gae_lambda")
-        POSITIVE.require(self, "", "clip", "adam_epsilon")
         if self.drift not in DRIFTS:
             raise ValueError(f"drift is {self.drift!r}; expected one of {', '.join(DRIFTS)}.")
         if self.network.memory and self.separate_value_network:

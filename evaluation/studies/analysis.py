@@ -32,7 +32,7 @@ from agents.rule_agent import LearnerState, RuleAgent, to_trajectory
 from disco.discovered import DiscoveredRule
 from disco_common import json_lines
 from disco_common.files import write_atomically
-from disco_common.ranges import AT_LEAST_1
+from disco_common.ranges import Count, require_ranges
 from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender, random_policy
@@ -83,11 +83,11 @@ class AnalysisConfig:
     """
 
     steps: int = 500
-    environments: int = 8
-    horizon: int = 10
+    environments: Count = 8
+    horizon: Count = 10
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "", "environments", "horizon")
+        require_ranges(self)
         least = max(_INFLUENCE_STEPS, 10 * self.horizon)
         if self.steps < least:
             raise ValueError(f"steps is {self.steps}; expected at least {least}.")

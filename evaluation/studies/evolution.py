@@ -20,7 +20,7 @@ import dataclasses
 import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +33,7 @@ from agents.search_space import RULE_RANGES
 from disco import anchored
 from disco_common.files import write_atomically
 from disco_common.json_lines import dumps, read_object
-from disco_common.ranges import AT_LEAST_1, POSITIVE, Range
+from disco_common.ranges import Count, Positive, Range, require_ranges
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender
 from evaluation.evaluate import Execution
@@ -62,17 +62,14 @@ class EvolutionConfig:
         number of the generation.
     """
 
-    generations: int = 10
-    population: int = 10
-    num_tasks: int = 12
-    sigma: float = 0.5
-    seed: int = 0
+    generations: Count = 10
+    population: Annotated[int, Range("at least 4", lambda x: x >= 4)] = 10
+    num_tasks: Count = 12
+    sigma: Positive = 0.5
+    seed: Annotated[int, Range("0 to 2**31 - 1", lambda x: 0 <= x < 2**31)] = 0
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "", "generations", "num_tasks")
-        POSITIVE.require(self, "", "sigma")
-        Range("at least 4", lambda x: x >= 4).require(self, "", "population")
-        Range("0 to 2**31 - 1", lambda x: 0 <= x < 2**31).require(self, "", "seed")
+        require_ranges(self)
 
 
 class Generation(NamedTuple):

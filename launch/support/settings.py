@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 import disco
-from disco_common.ranges import AT_LEAST_0, AT_LEAST_1, POSITIVE
+from disco_common.ranges import POSITIVE, AtLeast0, Count, require_ranges
 from evaluation.studies import ablations
 from evaluation.studies.ablations import Ablated
 from meta.config import DiscoveryConfig
@@ -68,14 +68,13 @@ class ProbeSettings:
       budget: environment steps of each agent.
     """
 
-    interval: int = 0
-    num_tasks: int = 8
-    seeds: int = 1
-    budget: int = 99_968
+    interval: AtLeast0[int] = 0
+    num_tasks: Count = 8
+    seeds: Count = 1
+    budget: Count = 99_968
 
     def __post_init__(self):
-        AT_LEAST_0.require(self, "probe.", "interval")
-        AT_LEAST_1.require(self, "probe.", "num_tasks", "seeds", "budget")
+        require_ranges(self, "probe.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,17 +91,16 @@ class DiscoverSettings(DiscoveryConfig):
     """
 
     suite: str = "grid57"
-    meta_steps: int = 1000
-    checkpoint_interval: int = 100
-    checkpoints_kept: int = 3
-    log_interval: int = 10
+    meta_steps: Count = 1000
+    checkpoint_interval: Count = 100
+    checkpoints_kept: Count = 3
+    log_interval: Count = 10
     rule: RuleSettings = RuleSettings()
     probe: ProbeSettings = ProbeSettings()
 
     def __post_init__(self):
-        counts = "meta_steps checkpoint_interval checkpoints_kept log_interval devices_per_agent"
-        AT_LEAST_1.require(self, "", *counts.split())
-        POSITIVE.require(self.agent, "agent.", "learning_rate")
+        require_ranges(self)
+        POSITIVE.require_value("agent.learning_rate", self.agent.learning_rate)
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed}; expected 0 to 2**32 - 1.")
 

@@ -1,7 +1,7 @@
 """An environment whose every number is known beforehand, and parameters that cost nothing."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
+from agents.networks import Network, NetworkConfig
 from environments.base import restart, transition
 from environments.processes import SerialSimulators
 
@@ -45,6 +46,32 @@ class Corridor:
 
     def _observe(self, state, key):
         return jnp.stack([state.astype(jnp.float32), jax.random.uniform(key)])
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Specs:
+    """What a network reads of an environment's dynamics."""
+
+    observation: Any
+    num_actions: int
+
+    def observation_spec(self):
+        return self.observation
+
+    def action_spec(self):
+        return specs.DiscreteArray(self.num_actions)
+
+
+def network_of(
+    config: NetworkConfig,
+    spec: Any,
+    num_actions: int,
+    shapes: Mapping[str, tuple[int, ...]],
+    frame_stack: int = 1,
+    burn_in: int = 0,
+) -> Network:
+    """A network with outputs of these shapes, by name."""
+    return Network(config, Specs(spec, num_actions), tuple(shapes.items()), frame_stack, burn_in)
 
 
 class HostCorridor(dm_env.Environment):
@@ -156,3 +183,18 @@ def second_derivatives(loss: Callable[[Any], jax.Array], params: Any) -> tuple[A
         jax.device_get(derivatives(s)) for s in (0.0, -step, step)
     )
     return exact, jax.tree.map(lambda a, b: (a - b) / (2 * step), after, before)
+
+
+def take_modes(monkeypatch: Any) -> None:
+    """Make samples modes: the likeliest class, and the mean of a normal."""
+
+    def categorical(key, logits):
+        del key
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32)
+
+    def normal(key, shape, dtype):
+        del key
+        return jnp.zeros(shape, dtype)
+
+    monkeypatch.setattr(jax.random, "categorical", categorical)
+    monkeypatch.setattr(jax.random, "normal", normal)

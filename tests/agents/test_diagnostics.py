@@ -15,7 +15,7 @@ import disco
 import environments
 from agents.dice.algorithm import DiceAgent
 from agents.dice.losses import DiceConfig
-from agents.dreamer.agent import ACTION, DreamerAgent
+from agents.dreamer.agent import DreamerAgent
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import Discrete
 from agents.iris.agent import IrisAgent
@@ -217,7 +217,7 @@ def dreamers_policy_and_value(
         timestep = dm_env.TimeStep(kind, None, None, jnp.full((64, 1), observation))
         memory, *_ = agent.act(params, memory, timestep, jax.random.key(step), Mode.TRAINING)
     features = memory.state.features
-    chosen = model.policies(params, features)[ACTION]
+    chosen = model.policy(params, features)
     assert isinstance(chosen, Discrete)
     policy = jnp.exp(chosen.log_probabilities)
     value = model.regression.mean(model.critic(params, features))
@@ -300,7 +300,7 @@ def test_values_and_actions_of_muesli(tmp_path):
         for observations, action_values in expected(kind):
             params, seen = learned.params, jnp.full((1, 1), observations[-1], jnp.float32)
             embedding, _ = model.embed_step(params, seen, None)
-            policy = np.asarray(jax.nn.softmax(model.policy(params, embedding)[0]))
+            policy = np.asarray(jax.nn.softmax(model.logits(params, embedding)[0]))
             q = look_ahead(model, params, embedding, DISCOUNT, MUESLI.max_value)[0]
             check(kind, (policy, float(np.dot(policy, q))), action_values)
 

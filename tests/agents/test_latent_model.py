@@ -1,5 +1,6 @@
 """Models in a latent space: what they should predict where episodes end, shapes, gradients."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 import disco
 import environments
 from agents import latent_model
+from agents.latent_model import LatentModel
 from agents.networks import NetworkConfig
 
 TASK = environments.make("catch/5x4")
@@ -71,8 +73,8 @@ def test_targets_after_a_terminated_and_a_truncated_episode():
 
 
 @pytest.fixture(name="model", scope="module")
-def model_of_catch() -> latent_model.LatentModel:
-    return latent_model.latent_model(NETWORK, TASK.dynamics, 11)
+def model_of_catch() -> LatentModel:
+    return LatentModel(NETWORK, TASK.dynamics, num_bins=11)
 
 
 def test_an_unroll_is_repeated_steps(model):
@@ -114,11 +116,14 @@ def test_initial_predictions_are_nearly_zero(model):
 
 
 def test_equal_arguments_give_the_same_model():
-    assert latent_model.latent_model(NETWORK, TASK.dynamics, 11) is latent_model.latent_model(
-        NETWORK, environments.make("catch/5x4").dynamics, 11
+    one, other = (
+        LatentModel(NETWORK, environments.make("catch/5x4").dynamics, num_bins=11) for _ in range(2)
     )
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != dataclasses.replace(one, frame_stack=2)
 
 
 def test_a_model_without_units_is_refused():
     with pytest.raises(ValueError, match=r"network.model is 0; expected the units of a model"):
-        latent_model.latent_model(NetworkConfig(model=0), TASK.dynamics, 11)
+        LatentModel(NetworkConfig(model=0), TASK.dynamics, num_bins=11)

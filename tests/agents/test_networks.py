@@ -10,10 +10,11 @@ import numpy as np
 import optax
 import pytest
 from dm_env import specs
+from jax.flatten_util import ravel_pytree
 
 import disco
 from agents.history import History
-from agents.networks import NETWORKS, ActionConditionalModel, NetworkConfig, make_network
+from agents.networks import NETWORKS, ActionConditionalModel, Network, NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco.types import taken
 from disco.values import select_action
@@ -21,7 +22,7 @@ from environments.suites.atari import Atari
 from environments.suites.crafter import Crafter
 from environments.suites.dmlab import DMLab
 from environments.suites.nethack import NetHack
-from tests.agents.common import random_params, second_derivatives
+from tests.agents.common import network_of, random_params, second_derivatives
 from tests.disco.common import float64, random_trajectory, relative_difference, small_rule
 
 NUM_ACTIONS = 3
@@ -33,7 +34,7 @@ def test_outputs_have_the_rules_shapes(rule):
     config = NetworkConfig(torso=(5,), model=4, head=(6,))
     shapes = rule.output_shapes(NUM_ACTIONS)
     spec = specs.Array((2, 2), np.uint8)
-    network = make_network(config, spec, NUM_ACTIONS, shapes)
+    network = network_of(config, spec, NUM_ACTIONS, shapes)
     params = jax.jit(network.init)(jax.random.key(0))
     trajectory = random_trajectory(num_transitions=4, batch_size=2)
     rows = (5, 2)
@@ -58,9 +59,10 @@ def test_without_a_model_outputs_per_action_are_small_functions_of_the_embedding
     config = NetworkConfig(torso=(8,), model=0, head=(6,))
     shapes = {"logits": (NUM_ACTIONS,), "q": (NUM_ACTIONS, 5)}
     spec = specs.Array((4,), np.float32)
-    network = make_network(config, spec, NUM_ACTIONS, shapes)
+    network = network_of(config, spec, NUM_ACTIONS, shapes)
     params = network.init(jax.random.key(0))
-    assert not [name for name in params if "action_conditional" in name]
+    by_module = network.unravel(params)
+    assert not [name for name in by_module if "action_conditional" in name]
     trajectory = random_trajectory(num_actions=NUM_ACTIONS)
     outputs = jax.jit(network.unroll)(params, trajectory)
     assert outputs["q"].shape == (8, 3, NUM_ACTIONS, 5)
@@ -68,9 +70,9 @@ def test_without_a_model_outputs_per_action_are_small_functions_of_the_embedding
     np.testing.assert_array_equal(
         outputs[taken("q")], select_action(outputs["q"], trajectory.action)
     )
-    last = params["q_head"]
-    one = last["w"].at[:, 5:10].add(1.0)  # Of action 1.
-    changed = jax.jit(network.unroll)({**params, "q_head": {**last, "w": one}}, trajectory)["q"]
+    one = by_module["q_head"]["w"].at[:, 5:10].add(1.0)  # Of action 1.
+    by_module["q_head"]["w"] = one
+    changed = jax.jit(network.unroll)(ravel_pytree(by_module)[0], trajectory)["q"]
     is_changed = np.abs(changed - outputs["q"]).max(axis=(0, 1, 3)) > 0
     assert is_changed.tolist() == [action == 1 for action in range(NUM_ACTIONS)]
 
@@ -117,6 +119,11 @@ NAMED = {
 
 def count(params) -> int:
     return sum(x.size for x in jax.tree.leaves(params))
+
+
+def random_vector(network: Network) -> jax.Array:
+    """Parameters as of `random_params`."""
+    return ravel_pytree(random_params(network._init, jax.random.key(0)))[0]
 
 
 def trajectory_of(spec, network, num_actions: int, num_transitions: int) -> disco.Trajectory:
@@ -166,8 +173,8 @@ def test_derivatives_are_those_of_a_network_that_gives_all_actions_only():
     with float64():
         rule = small_rule(num_bins=101)
         shapes = rule.output_shapes(NUM_ACTIONS)
-        network = make_network(config, spec, NUM_ACTIONS, shapes)
-        params = random_params(network.init, jax.random.key(0))
+        network = network_of(config, spec, NUM_ACTIONS, shapes)
+        params = random_vector(network)
         trajectory = random_trajectory(num_transitions=4, batch_size=2)
         observation = jnp.asarray(rng.normal(size=(5, 2, 4)))
         trajectory = dataclasses.replace(trajectory, observation=observation)
@@ -197,7 +204,7 @@ def test_named_networks(name):
     spec, num_actions, frame_stack, num_params = NAMED[name]
     rule = jax.eval_shape(disco.DiscoveredRule.create, jax.random.key(0))
     shapes = rule.output_shapes(num_actions)
-    network = make_network(NETWORKS[name], spec, num_actions, shapes, frame_stack)
+    network = network_of(NETWORKS[name], spec, num_actions, shapes, frame_stack)
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert count(params) == num_params
     outputs = jax.eval_shape(
@@ -217,8 +224,8 @@ def test_named_networks_made_small(name):
         memory=5 * bool(NETWORKS[name].memory),
     )
     shapes = {"logits": (num_actions,), "y": (7,)}
-    network = make_network(small, spec, num_actions, shapes, frame_stack)
-    params = random_params(network.init, jax.random.key(0))
+    network = network_of(small, spec, num_actions, shapes, frame_stack)
+    params = random_vector(network)
     trajectory = trajectory_of(spec, network, num_actions, num_transitions=1)
     outputs = jax.jit(network.unroll)(params, trajectory)
     assert outputs["logits"].shape == (2, 2, num_actions)
@@ -246,7 +253,7 @@ def test_residual_nets_have_the_published_layers(name, channels, pooled, dense, 
         by_hand += convolution(inputs, outputs) + 4 * convolution(outputs, outputs)
     assert by_hand == expected
 
-    network = make_network(NETWORKS[name], ATARI, 18, {"logits": (18,)}, frame_stack=4)
+    network = network_of(NETWORKS[name], ATARI, 18, {"logits": (18,)}, frame_stack=4)
     params = jax.eval_shape(network.init, jax.random.key(0))
     assert count(params) == expected + (dense + 1) * 18
 
@@ -259,8 +266,8 @@ def test_bfloat16_is_near_float32():
         config = NetworkConfig(
             torso=(16,), channels=(6,), blocks=1, memory=8, model=8, head=(8,), dtype=dtype
         )
-        network = make_network(config, spec, 3, rule.output_shapes(3), frame_stack=2)
-        params = random_params(network.init, jax.random.key(0))
+        network = network_of(config, spec, 3, rule.output_shapes(3), frame_stack=2)
+        params = random_vector(network)
         trajectory = trajectory_of(spec, network, 3, num_transitions=2)
         outputs[dtype] = jax.jit(network.unroll)(params, trajectory)
         for leaf in jax.tree.leaves((params, outputs[dtype])):
@@ -274,17 +281,17 @@ def test_second_derivatives_through_the_memory():
     spec = specs.Array((2,), np.float64)
     with float64():
         shapes = {"logits": (3,), "q": (3, 2)}
-        network = make_network(config, spec, 3, shapes, frame_stack=2)
+        network = network_of(config, spec, 3, shapes, frame_stack=2)
         trajectory = trajectory_of(spec, network, 3, num_transitions=3)
 
         def loss(params):
             outputs = network.unroll(params, trajectory)
             return sum((jnp.mean(jnp.square(x)) for x in outputs.values()), jnp.zeros(()))
 
-        params = random_params(network.init, jax.random.key(0))
+        params = random_vector(network)
         exact, differences = second_derivatives(loss, params)
     assert relative_difference(exact, differences) < 1e-5
-    assert np.all(exact["memory/linear"]["w"] != 0)
+    assert np.all(network.unravel(exact)["memory/linear"]["w"] != 0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,10 @@ import pytest
 
 import environments
 from agents import registry
+from agents.networks import NetworkConfig
 from agents.protocol import Agent
+from agents.rule_agent import AgentConfig
+from agents.search_space import Shared
 from training import iteration
 
 IMAGES = environments.make("pixels/catch/8x8")
@@ -194,8 +197,19 @@ def test_dreamers_replay_ratios():
             r"replay_capacity is 50; expected at least 136, so that each",
         ),
         ("muzero/simulations=8", "muzero has no setting 'simulations'; expected one of"),
+        ("ppo/num_epochs=1,num_epochs=2", "'num_epochs=1,num_epochs=2' has a setting twice"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(name, message):
     with pytest.raises(ValueError, match=message):
         registry.configured(name)
+
+
+def test_searched_sizes_of_a_network_without_layers():
+    agent = AgentConfig(network=NetworkConfig(torso=(), model=0))
+    shared = Shared(agent, 100_000, 0.99)
+    assert shared.sized({"num_environments": 4}).agent.network.torso == ()
+    assert shared.sized({"width": 64, "layers": 2}).agent.network.torso == (64, 64)
+    for settings in ({"width": 64}, {"layers": 2}):
+        with pytest.raises(ValueError, match=r"network.torso is \(\), without layers; expected"):
+            shared.sized(settings)

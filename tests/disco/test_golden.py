@@ -1,5 +1,6 @@
 """Disco103 and the value functions against the public reference (shared/golden)."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any
@@ -261,7 +262,12 @@ def _loss(rule: disco.DiscoveredRule, given, given_targets):
         normalized_q_td=given_targets["normalized_q_td"],
         summary=given_targets["meta_input_emb"],
     )
-    agent_loss, value_loss, _ = rule.loss_terms(outputs, targets, trajectory)
+    without_value = dataclasses.replace(rule, value_cost=0.0)
+    nothing = dict.fromkeys(("pi_cost", "y_cost", "z_cost", "aux_policy_cost"), 0.0)
+    agent_loss, value_loss = (
+        x.transition_losses(outputs, targets, trajectory)[0]
+        for x in (without_value, dataclasses.replace(rule, **nothing))
+    )
     gradients, metrics = jax.grad(rule.output_loss, has_aux=True)(outputs, targets, trajectory)
     return {
         "agent_loss": agent_loss,

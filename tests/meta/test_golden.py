@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import disco
-from agents.networks import Network
+from agents.networks import Network, NetworkConfig
 from agents.rule_agent import AgentConfig, LearnerState, RuleAgent
 from disco import values
 from disco.architectures import linear
@@ -17,6 +17,7 @@ from disco.rule_files import _PUBLISHED_NAMES
 from meta import inner_loop
 from meta.config import ObjectiveConfig, ValueFunctionConfig
 from meta.objective import ValueFunction, ValueFunctionState, meta_loss
+from tests.agents.common import Specs
 from tests.golden import (
     Arrays,
     Case,
@@ -103,15 +104,18 @@ def _relative(difference: Any, norm: float | np.floating) -> float:
     return error / float(norm) if norm > 0 else error
 
 
+class _Linear(Network):
+    """The network of the vectors' agent."""
+
+    def unroll(self, params, trajectory):
+        return linear_unroll(params, trajectory)
+
+
 def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, jax.Array]):
     """K updates of the linear agent, the objective after them, and its gradient by the rule."""
     agent = RuleAgent(
         config=AgentConfig(learning_rate=float(case.attrs["lr"])),
-        network=Network(
-            init=None,  # pyright: ignore[reportArgumentType]
-            policy=None,  # pyright: ignore[reportArgumentType]
-            unroll=linear_unroll,
-        ),
+        network=_Linear(NetworkConfig(), Specs(None, num_actions=2)),
         rule=rule,
     )
     value_function, value_state = _value_function(case, given)

@@ -9,13 +9,14 @@ import pytest
 
 import disco
 import environments
-from agents.networks import Network
+from agents.networks import Network, NetworkConfig
 from agents.rule_agent import LearnerState, RuleAgent
 from meta import inner_loop
 from meta.config import DiscoveryConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
 from meta.groups import Group
 from meta.meta_step import meta_gradient
 from meta.objective import TargetStatistics, ValueFunction, meta_loss, target_statistics
+from tests.agents.common import Specs
 from tests.disco.common import (
     float64,
     mlp_params,
@@ -42,17 +43,20 @@ class Recorded:
     advantage: jax.Array
 
 
+class Unrolled(Network):
+    """A network of `mlp_params`."""
+
+    def unroll(self, params, trajectory):
+        return mlp_unroll(params, trajectory)
+
+
 def recorded(rule: disco.DiscoveredRule) -> Recorded:
     trajectories = [
         random_trajectory(seed, num_transitions=5, batch_size=2) for seed in range(K + 1)
     ]
     agent = RuleAgent(
         config=dataclasses.replace(AGENT, learning_rate=1e-2),
-        network=Network(
-            init=None,  # pyright: ignore[reportArgumentType]
-            policy=None,  # pyright: ignore[reportArgumentType]
-            unroll=mlp_unroll,
-        ),
+        network=Unrolled(NetworkConfig(), Specs(None, num_actions=3)),
         rule=rule,
     )
     params = mlp_params(rule, trajectories[0], seed=1)

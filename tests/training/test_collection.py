@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.networks import NetworkConfig, make_network
-from tests.agents.common import Corridor, assert_corridor, assert_in_all
+from agents.networks import NetworkConfig
+from tests.agents.common import Corridor, assert_corridor, assert_in_all, network_of
 from tests.training.common import network_agent
 from training import collection
 
@@ -16,7 +16,7 @@ BATCH = 2
 @pytest.fixture(scope="module")
 def act():
     environment = Corridor(length=3)
-    network = make_network(
+    network = network_of(
         NetworkConfig(torso=(4,)), environment.observation_spec(), 2, {"logits": (2,)}
     )
     params = network.init(jax.random.key(0))

@@ -9,10 +9,10 @@ import pytest
 
 from agents import history
 from agents.history import History, HistorySpec
-from agents.networks import NetworkConfig, make_network
+from agents.networks import NetworkConfig
 from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
 from agents.rule_agent import to_trajectory
-from tests.agents.common import Corridor, HostCorridors
+from tests.agents.common import Corridor, HostCorridors, network_of
 from tests.training.common import logits_of, network_agent
 from training import collection, replay, replay_sampling
 from training.collection import concatenate
@@ -34,7 +34,7 @@ def make(memory: int = 0, frame_stack: int = 1, burn_in: int = 0):
     """A network whose policy depends on all that it sees, and its parameters."""
     config = NetworkConfig(torso=(8,), memory=memory)
     spec = Corridor().observation_spec()
-    network = make_network(config, spec, 2, {"logits": (2,)}, frame_stack, burn_in)
+    network = network_of(config, spec, 2, {"logits": (2,)}, frame_stack, burn_in)
     params = network.init(jax.random.key(0))
     return network, jax.tree.map(lambda x: x + jnp.sign(x + 1e-9) * 0.3, params)
 

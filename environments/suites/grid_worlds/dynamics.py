@@ -11,7 +11,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from disco_common.ranges import AT_LEAST_1
+from disco_common.ranges import Count, require_ranges
 from environments.base import restart, transition
 from environments.errors import require
 from environments.suites.grid_worlds.mazes import MOVES, ORTHOGONAL, Cell, neighbour_table
@@ -119,15 +119,15 @@ class GridWorld:
         or on unknown moves.
     """
 
-    height: int
-    width: int
-    max_objects: int
-    kinds: int
+    height: Count
+    width: Count
+    max_objects: Count
+    kinds: Count
     moves: str = "orthogonal"
     doors: bool = False
 
     def __post_init__(self):
-        AT_LEAST_1.require(self, "GridWorld.", "height", "width", "max_objects", "kinds")
+        require_ranges(self, "GridWorld.")
         require(self.kinds <= 24, f"GridWorld.kinds must be at most 24, found {self.kinds}.")
         require(
             self.moves in MOVES,

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Shaped
 
-from disco_common.ranges import AT_LEAST_1, FRACTION
+from disco_common.ranges import AT_LEAST_1, FRACTION, Fraction, require_ranges
 from environments.errors import require
 from environments.suites.grid_worlds import mazes
 from environments.suites.grid_worlds.dynamics import GridWorld, GridWorldTask
@@ -30,11 +30,11 @@ class Object:
     """
 
     reward: float
-    termination: float = 0.0
-    respawn: float = 0.0
+    termination: Fraction = 0.0
+    respawn: Fraction = 0.0
     kind: int = 0
     cell: Cell | None = None
-    walk: float = 0.0
+    walk: Fraction = 0.0
     key: bool = False
 
 
@@ -145,7 +145,7 @@ def _check(
     AT_LEAST_1.require_value("horizon", horizon)
     FRACTION.require_value("slip", slip)
     for thing in objects:
-        FRACTION.require_numbers(thing, "termination", "respawn", "walk")
+        require_ranges(thing)
         require(
             0 <= thing.kind < dynamics.kinds,
             f"Expected an object kind below {dynamics.kinds}, found {thing.kind}.",

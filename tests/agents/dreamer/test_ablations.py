@@ -13,8 +13,8 @@ from agents.dreamer import distributions, losses
 from agents.dreamer.config import preset
 from agents.dreamer.distributions import Continuous, Discrete, Policy
 from agents.dreamer.losses import Deviation
-from agents.dreamer.model import WORLD_MODEL, Imagined, Model, Observed, Sequences, make_model
-from agents.dreamer.networks import ActionPart, State, initial_state
+from agents.dreamer.model import WORLD_MODEL, Imagined, Model, Observed, Sequences
+from agents.dreamer.networks import ActionSpace, State, initial_state
 
 STEPS, NUMBER = 4, 6
 
@@ -26,9 +26,9 @@ def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0
     begin at an episode's end.
     """
     config = dataclasses.replace(preset(name, ablation=ablation), deterministic=8)
-    part = ActionPart(3, not continuous)
+    part = ActionSpace(3, not continuous)
     seen = {"any": specs.Array((1,), np.float32)}
-    model = make_model(config, seen, {"action": part}, _OfFeatures)
+    model = _OfFeatures.make(config, seen, part)
     model = dataclasses.replace(model, regression=_Plain())
     numbers = jax.random.normal(jax.random.key(0), (STEPS + 1, NUMBER))
     shape = (STEPS + 1, NUMBER)
@@ -41,7 +41,7 @@ def behaviour(name: str, ablation: str, continuous: bool = False, ended: int = 0
             model,
             params,
             jnp.array(2.0),
-            Imagined(states, {"action": chosen}),
+            Imagined(states, chosen),
             (jnp.arange(NUMBER) >= ended).astype(float),
             losses.initial_scales(model),
         )
@@ -63,12 +63,12 @@ class _OfFeatures(Model):
     def critic(self, params, features):
         return features[..., :1] * params["critic"]
 
-    def policies(self, params, features) -> dict[str, Policy]:
+    def policy(self, params, features) -> Policy:
         shape = (*features.shape[:-1], 3)
-        if not self.actions["action"].is_discrete:
-            return {"action": Continuous.of_outputs(jnp.zeros(shape), jnp.zeros(shape))}
+        if not self.actions.is_discrete:
+            return Continuous.of_outputs(jnp.zeros(shape), jnp.zeros(shape))
         logits = jnp.broadcast_to(jnp.array([0.0, 1.0, 2.0]), shape)
-        return {"action": Discrete(jax.nn.log_softmax(logits))}
+        return Discrete(jax.nn.log_softmax(logits))
 
 
 class _Plain(distributions.SymlogRegression):
@@ -134,12 +134,10 @@ def world_model(ablation: str, posterior_logit: float):
     config = dataclasses.replace(
         preset("v1", "1m", ablation), deterministic=4, latents=3, classes=2, units=4, layers=1
     )
-    model = make_model(
-        config, {"any": specs.Array((1,), np.float32)}, {"action": ActionPart(3, True)}
-    )
+    model = Model.make(config, {"any": specs.Array((1,), np.float32)}, ActionSpace(3, True))
     shape = (2, 5)
     never = jnp.zeros(shape, bool)
-    batch = Sequences({"any": jnp.ones((*shape, 1))}, {}, jnp.ones(shape), never, never, never)
+    batch = Sequences({"any": jnp.ones((*shape, 1))}, never, jnp.ones(shape), never, never, never)
     sure = jnp.zeros((*shape, 3, 2)).at[..., 0].set(posterior_logit)
     posterior, prior = (jax.nn.log_softmax(x) for x in (sure, jnp.zeros_like(sure)))
     states = State(jnp.zeros((*shape, 4)), jnp.zeros((*shape, 3, 2)))
@@ -170,17 +168,20 @@ def test_free_bits():
 
 
 def test_rewards_are_divided_by_their_deviation_and_clipped_for_reward_norm():
-    scales = losses.initial_scales(
-        make_model(preset("v1", "1m", "RewardNorm"), {"any": specs.Array((1,), np.float32)}, {})
-    )
+    seen = {"any": specs.Array((1,), np.float32)}
+    model = Model.make(preset("v1", "1m", "RewardNorm"), seen, ActionSpace(2, True))
+    scales = losses.initial_scales(model)
     rewards = np.random.default_rng(0).normal(0.0, 7.0, 10_000)
     scales = scales._replace(reward=scales.reward.update(jnp.asarray(rewards)))
     assert losses.reward_divisor(scales) == pytest.approx(7.0, rel=0.05)
 
 
-@pytest.mark.parametrize("head", ["symexp_twohot", "symlog_twohot", "sqrt_twohot"])
-def test_two_hot_regressions_are_least_where_their_mean_is_the_target(head):
-    head = getattr(distributions, head)(255)
+@pytest.mark.parametrize(
+    ("version", "ablation"), [("nature", ""), ("v1", ""), ("v1", "SqrtTransform")]
+)
+def test_two_hot_regressions_are_least_where_their_mean_is_the_target(version, ablation):
+    head = distributions.regression_of(preset(version, ablation=ablation))
+    assert isinstance(head, distributions.TwoHot)
     for target in (-90.0, -0.3, 0.0, 2.5, 400.0):
         x = head.transform(jnp.float32(target))
         above = int(np.clip(np.sum(head.bins <= x), 1, 254))
@@ -194,7 +195,8 @@ def test_two_hot_regressions_are_least_where_their_mean_is_the_target(head):
 
 
 def test_a_target_that_is_no_number_is_no_bins():
-    for head in (distributions.symexp_twohot(), distributions.symlog_twohot()):
+    for version in ("nature", "v1"):
+        head = distributions.regression_of(preset(version))
         found = head.loss(jnp.zeros((2, 255)), jnp.array([jnp.nan, 1.0]))
         assert np.isnan(found[0])
         assert np.isfinite(found[1])
@@ -219,14 +221,12 @@ def test_actor_and_critic_leave_the_world_model_alone(name, continuous):
     action = jnp.ones((*shape, 2)) if continuous else jnp.ones(shape, jnp.int32)
     never = jnp.zeros(shape, bool)
     seen = jax.random.normal(jax.random.key(0), (*shape, 5))
-    batch = Sequences(
-        {"any": seen}, {"action": action}, seen[..., 0], never.at[0].set(True), never, never
-    )
+    batch = Sequences({"any": seen}, action, seen[..., 0], never.at[0].set(True), never, never)
 
     def slopes(*learned):
         config = dataclasses.replace(preset(name, "1m"), **small)
-        part = {"action": ActionPart(2, not continuous)}
-        model = make_model(config, {"any": specs.Array((5,), np.float32)}, part)
+        part = ActionSpace(2, not continuous)
+        model = Model.make(config, {"any": specs.Array((5,), np.float32)}, part)
         params = model.init(jax.random.key(1))
         # Zeros at birth would hide what flows through them.
         params = jax.tree.map(lambda x: x + 0.1, params)

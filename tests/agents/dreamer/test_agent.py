@@ -23,14 +23,14 @@ from agents.dreamer.agent import ActionRange
 from agents.dreamer.config import VERSIONS, DreamerConfig, preset
 from agents.dreamer.distributions import Embedded
 from agents.dreamer.layers import Norm
-from agents.dreamer.model import Sequences, make_model
-from agents.dreamer.networks import ActionPart, State, initial_state
+from agents.dreamer.model import Model, Sequences
+from agents.dreamer.networks import ActionSpace, State, initial_state
 from agents.encoders import computing_in
 from agents.protocol import ExaminedAgent, ImaginingAgent, Mode
 from disco_common import stopping
 from environments.processes import SerialSimulators
 from evaluation import playing
-from tests.agents.common import without_speed
+from tests.agents.common import take_modes, without_speed
 from tests.agents.tiny import DREAMER as TINY
 from tests.agents.tiny import dreamer
 from tests.annotations import unchecked
@@ -101,7 +101,7 @@ def test_sizes(name, size, expected, critic):
     The table gives whole millions: xs is "8M".
     """
     image = {"image": specs.BoundedArray((64, 64, 3), np.uint8, 0, 255)}
-    model = make_model(preset(name, size), image, {"action": ActionPart(17, True)})
+    model = Model.make(preset(name, size), image, ActionSpace(17, True))
     params = jax.eval_shape(model.init, jax.random.key(0))
 
     def num_parameters(params):
@@ -119,7 +119,7 @@ def test_sizes(name, size, expected, critic):
         pytest.param("v1", marks=pytest.mark.thorough),
     ],
 )
-def test_bfloat16_is_near_float32(name):
+def test_bfloat16_is_near_float32(name, monkeypatch):
     """The losses and their gradients, whose parameters stay in float32."""
     small = {"deterministic": 32, "units": 16, "depth": 4, "horizon": 4}
     shape, number = (4, 3), 6
@@ -133,16 +133,17 @@ def test_bfloat16_is_near_float32(name):
             "image": jax.random.randint(keys[0], (*shape, 16, 16, 3), 0, 256, np.uint8),
             "vector": jax.random.normal(keys[1], (*shape, 5)),
         },
-        action={"action": jax.random.randint(keys[2], shape, 0, number)},
+        action=jax.random.randint(keys[2], shape, 0, number),
         reward=jax.random.normal(keys[3], shape),
         is_first=never,
         is_last=never,
         is_terminal=never,
     )
+    take_modes(monkeypatch)
     found = {}
     for dtype in ("float32", "bfloat16"):
         config = dataclasses.replace(preset(name, "1m"), **small, dtype=dtype)
-        model = make_model(config, seen, {"action": ActionPart(number, is_discrete=True)})
+        model = Model.make(config, seen, ActionSpace(number, is_discrete=True))
         params = model.init(jax.random.key(1))
         assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype(np.float32)}
 
@@ -154,7 +155,7 @@ def test_bfloat16_is_near_float32(name):
                 batch,
                 initial_state(config, shape[1]),
                 losses.initial_scales(model),
-                None,
+                jax.random.key(2),
             )
             return total, jax.tree.map(jnp.mean, outcome.losses)
 
@@ -184,7 +185,7 @@ def test_unknown_presets_sizes_and_ablations_are_refused():
 def test_integers_of_many_values_are_told_apart_in_bfloat16(shape, number):
     """DMLab's words and NetHack's glyphs; and the decoder's embeddings stand for the nearest."""
     spec = specs.BoundedArray(shape, np.int32, 0, number - 1)
-    model = make_model(preset("nature", "1m"), {"words": spec}, {"action": ActionPart(2, True)})
+    model = Model.make(preset("nature", "1m"), {"words": spec}, ActionSpace(2, True))
     words = model.observations["words"]
     assert isinstance(words, Embedded)
     table = words.table
@@ -218,7 +219,7 @@ def test_the_scales_of_norms_are_not_rounded_to_bfloat16(kind):
 @pytest.mark.parametrize("shape", [(64, 64, 3), (20, 27, 1), (9, 8, 2)])
 def test_images_of_any_size_come_back_in_their_size(name, shape):
     seen = {"image": specs.BoundedArray(shape, np.uint8, 0, 255)}
-    model = make_model(preset(name, "1m"), seen, {"action": ActionPart(2, True)})
+    model = Model.make(preset(name, "1m"), seen, ActionSpace(2, True))
     params = jax.eval_shape(model.init, jax.random.key(0))
     config = model.config
     h = jax.ShapeDtypeStruct((5, config.deterministic), np.float32)
@@ -267,7 +268,7 @@ def test_observations_that_cannot_be_encoded_are_named(seen, message):
 def test_observations_may_have_any_names():
     seen = {name: specs.Array((2,), np.float32) for name in ("a-b", "a_b", "a/b", "2", "reward")}
     seen["RGB.x"] = specs.BoundedArray((16, 16, 3), np.uint8, 0, 255)
-    model = make_model(TINY, seen, {"action": ActionPart(2, True)})
+    model = Model.make(TINY, seen, ActionSpace(2, True))
     params = model.init(jax.random.key(0))
     outputs = [name for name in params["decoder"] if "_output" in name]
     assert len(outputs) == 7  # Two more for images.
@@ -378,7 +379,7 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
     assert len(learned) > 5
     for batch, start in learned:
         count, first = batch.observation["observation"][..., 0], batch.is_first
-        expected = np.where(first, 0.0, 0.01 * count + batch.action["action"])
+        expected = np.where(first, 0.0, 0.01 * count + batch.action)
         inside = slice(0 if config.stores_latents else 1, None)  # Where is_first is true of v1's.
         np.testing.assert_allclose(batch.reward[inside], expected[inside], rtol=1e-6)
         np.testing.assert_array_equal(batch.is_last, count == 5)

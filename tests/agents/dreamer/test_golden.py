@@ -16,17 +16,17 @@ from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import observations_of
 from agents.dreamer.layers import MLP
 from agents.dreamer.losses import Range, lambda_returns
-from agents.dreamer.model import Imagined, Model, Sequences, make_model, observe, observe_step
+from agents.dreamer.model import Imagined, Model, Sequences, observe, observe_step
 from agents.dreamer.networks import (
     RSSM,
-    ActionPart,
+    ActionSpace,
     Decoder,
     Encoder,
     State,
-    embed_action,
     initial_state,
 )
 from agents.optimizers import clip_to_parameters, laprop
+from tests.agents.common import take_modes
 from tests.agents.dreamer.golden import (
     assert_close,
     compared,
@@ -38,9 +38,13 @@ from tests.agents.dreamer.golden import (
 )
 from tests.golden import group
 
+KEY = jax.random.key(0)  # Of no effect, as samples are modes.
+
 
 @pytest.fixture(autouse=True)
-def _precise():
+def _precise(monkeypatch):
+    """Computes in full precision, and takes modes for samples, as the vectors do."""
+    take_modes(monkeypatch)
     with jax.default_matmul_precision("highest"):
         yield
 
@@ -87,10 +91,8 @@ def agent_model(case):
         for name, x in group(case.given, "obs/").items()
         if name not in ("reward", "is_first", "is_last", "is_terminal")
     }
-    actions = {
-        name: ActionPart(size, kind == "discrete") for name, (kind, size) in meta["actions"].items()
-    }
-    model = make_model(config, observations, actions)
+    ((kind, size),) = meta["actions"].values()
+    model = Model.make(config, observations, ActionSpace(size, kind == "discrete"))
     weights = group(case.given, "w/")
     slow = {f"val/{name}": x for name, x in group(weights, "slowval/").items()}
     weights = {name: x for name, x in weights.items() if not name.startswith(("slowval", "ret"))}
@@ -107,7 +109,7 @@ def test_the_whole_loss(case):
     observed = group(given, "obs/")
     batch = Sequences(
         observation={name: time_major(observed[name]) for name in observed},
-        action={name: time_major(x) for name, x in group(given, "prevact/").items()},
+        action=time_major(given["prevact/action"]),
         reward=time_major(observed["reward"]),
         is_first=time_major(observed["is_first"]),
         is_last=time_major(observed["is_last"]),
@@ -119,7 +121,7 @@ def test_the_whole_loss(case):
         returns=Range(jnp.asarray(norm["lo/value"]), jnp.asarray(norm["hi/value"]))
     )
     compute = jax.jit(jax.value_and_grad(losses.loss, has_aux=True), static_argnums=2)
-    (total, outcome), gradients = compute(params, slow, model, batch, start, scales, None)
+    (total, outcome), gradients = compute(params, slow, model, batch, start, scales, KEY)
     expected = case.expected
     assert_close(total, expected["loss"], 2e-5, "loss")
     names = {
@@ -181,13 +183,26 @@ class _GivenTokens(Model):
         return params["tokens"]
 
 
-def rssm_model(meta, kind=Model):
-    actions = {
-        name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
-        for name, kind in meta["actions"].items()
+def action_spaces(meta):
+    """Of each part of an action, of which the authors' code may have several."""
+    return {
+        name: ActionSpace(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
+        for name, kind in sorted(meta["actions"].items())
     }
+
+
+def embedded_actions(case):
+    """All parts as one vector, which is an action of `rssm_model`."""
+    given = group(case.given, "action/")
+    parts = action_spaces(case.meta).items()
+    return jnp.concatenate([space.embed(jnp.asarray(given[name])) for name, space in parts], -1)
+
+
+def rssm_model(meta, kind=Model):
+    size = sum(space.size for space in action_spaces(meta).values())
     observations = {"any": specs.Array((1,), np.float32)}
-    return make_model(core_config(meta, unimix=meta["unimix"]), observations, actions, kind)
+    config = core_config(meta, unimix=meta["unimix"])
+    return kind.make(config, observations, ActionSpace(size, is_discrete=False))
 
 
 @golden_cases("rssm", sequence=False)
@@ -195,13 +210,13 @@ def test_a_step_of_the_model(case):
     given, expected, model = case.given, case.expected, rssm_model(case.meta)
     rssm = _rssm_params(model, case)
     state = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
-    action = embed_action(model.actions, jax.tree.map(jnp.asarray, group(given, "action/")))
+    action = embedded_actions(case)
     np.testing.assert_array_equal(action, expected["action_emb"])
     tokens, is_first = jnp.asarray(given["tokens"]), jnp.asarray(given["reset"])
 
     @jax.jit
     def observed(rssm, state, tokens):
-        seen, _ = observe_step(model, {"rssm": rssm}, state, action, tokens, is_first, None)
+        seen, _ = observe_step(model, {"rssm": rssm}, state, action, tokens, is_first, KEY)
         prior, posterior = logits(rssm, seen.h, tokens)
         return _weighed(given, seen.h, posterior, prior), (seen, prior, posterior)
 
@@ -225,7 +240,7 @@ def test_a_step_of_the_model(case):
     }.items():
         assert_close(found, expected[name], 5e-6, name)
     np.testing.assert_array_equal(seen.z, expected["obs_stoch"])
-    z = distributions.sample(None, model.prior({"rssm": rssm}, imagined))
+    z = distributions.sample(KEY, model.prior({"rssm": rssm}, imagined))
     np.testing.assert_array_equal(z, expected["img_stoch"])
     _check_slopes(slopes, expected)
 
@@ -234,7 +249,7 @@ def test_a_step_of_the_model(case):
 def test_a_sequence_of_the_model(case):
     given, expected, model = case.given, case.expected, rssm_model(case.meta, _GivenTokens)
     start = State(jnp.asarray(given["deter"]), jnp.asarray(given["stoch"]))
-    actions = {name: time_major(x) for name, x in group(given, "action/").items()}
+    actions = time_major(embedded_actions(case))
     nothing = jnp.zeros(given["reset"].T.shape)
     batch = Sequences({}, actions, nothing, time_major(given["reset"]), nothing, nothing)
     prior_of, posterior_of = _raw_logits(model.config)
@@ -242,7 +257,7 @@ def test_a_sequence_of_the_model(case):
     @jax.jit
     def observed(rssm, start, tokens):
         params = {"rssm": rssm, "tokens": time_major(tokens)}
-        found = observe(model, params, start, batch, None).states
+        found = observe(model, params, start, batch, KEY).states
         prior = prior_of.apply(rssm, found.h)
         posterior = posterior_of.apply(rssm, found.h, time_major(tokens))
         found, prior, posterior = jax.tree.map(time_major, (found, prior, posterior))
@@ -254,8 +269,8 @@ def test_a_sequence_of_the_model(case):
     )
 
     def imagine(state, action):
-        h = model.advance({"rssm": rssm}, state, embed_action(model.actions, action))
-        state = State(h, distributions.sample(None, model.prior({"rssm": rssm}, h)))
+        h = model.advance({"rssm": rssm}, state, action)
+        state = State(h, distributions.sample(KEY, model.prior({"rssm": rssm}, h)))
         return state, state
 
     _, dreamt = jax.lax.scan(imagine, start, actions)
@@ -281,16 +296,13 @@ def _raw_logits(config):
 
 
 def _rssm_params(model, case):
-    size = sum(part.size for part in model.actions.values())
-    tokens = case.meta["tokens"]
-
     state = initial_state(model.config, 1)
     shapes = jax.eval_shape(
         hk.transform(lambda *x: RSSM(model.config)(*x)).init,
         jax.random.key(0),
         state,
-        jnp.zeros((1, size)),
-        jnp.zeros((1, tokens)),
+        jnp.zeros((1, model.actions.size)),
+        jnp.zeros((1, case.meta["tokens"])),
     )
     weights = {f"dyn/{name}": x for name, x in group(case.given, "w/").items()}
     return fill({"rssm": shapes}, weights)["rssm"]
@@ -383,7 +395,7 @@ def test_heads(case):
         params = fill({ours: shapes}, part)[ours]
         return head.apply({k.replace(ours, "head", 1): x for k, x in params.items()}, features)
 
-    regression = distributions.symexp_twohot(255)
+    regression = distributions.regression_of(config)
     reward = outputs("rew", config.head_layers, {"logits": 255})["logits"]
     goes_on = outputs("con", config.head_layers, {"logit": 1})["logit"][:, 0]
     value = outputs("val", config.layers, {"logits": 255})["logits"]
@@ -423,6 +435,19 @@ class _Given(distributions.TwoHot):
         return logits[..., 0] if logits.shape[-1] == 1 else super().mean(logits)
 
 
+class _Policies(dict[str, distributions.Policy]):
+    """Policies of an action's parts, by name, as one."""
+
+    def log_prob(self, action):
+        return sum(policy.log_prob(action[name]) for name, policy in self.items())
+
+    def entropy(self):
+        return sum(policy.entropy() for policy in self.values())
+
+    def randomness(self):
+        return sum(policy.randomness() for policy in self.values()) / len(self)
+
+
 class _OfPredictions(Model):
     """A model whose networks say what the case gives, whatever they read."""
 
@@ -435,22 +460,21 @@ class _OfPredictions(Model):
     def critic(self, params, features):
         return params["critic"]
 
-    def policies(self, params, features):
-        found = {}
-        for name, part in self.actions.items():
-            if part.is_discrete:
-                logits = params["actor"][f"policy_logits/{name}"]
+    def policy(self, params, features) -> Any:
+        outputs, found = params["actor"], _Policies()
+        for name in sorted({x.partition("/")[2] for x in outputs}):
+            if f"policy_logits/{name}" in outputs:
+                logits = outputs[f"policy_logits/{name}"]
                 found[name] = distributions.Discrete(jax.nn.log_softmax(logits))
             else:
-                moments = (params["actor"][f"policy_{x}/{name}"] for x in ("mean", "stddev"))
+                moments = (outputs[f"policy_{x}/{name}"] for x in ("mean", "stddev"))
                 found[name] = distributions.Continuous.of_outputs(*moments)
         return found
 
 
-def model_of_predictions(actions):
+def model_of_predictions():
     observations = {"any": specs.Array((1,), np.float32)}
-    actions = dict(sorted(actions.items()))
-    model = make_model(DreamerConfig(), observations, actions, _OfPredictions)
+    model = _OfPredictions.make(DreamerConfig(), observations, ActionSpace(2, True))
     return dataclasses.replace(model, regression=_Given(distributions.exponential_bins()))
 
 
@@ -459,11 +483,7 @@ def test_actor_and_critic(case):
     given = case.given
     # Symmetric probabilities mean exactly nothing in ours, as in theirs without jit.
     expected = case.eager if case.name.endswith("edge") else case.expected
-    actions = {
-        name: ActionPart(kind.get("classes") or kind["dim"], kind["type"] == "discrete")
-        for name, kind in case.meta["actions"].items()
-    }
-    model = model_of_predictions(actions)
+    model = model_of_predictions()
     probability = time_major(given["con"]).astype(jnp.float32)
     params = {
         "reward": time_major(given["rew"]),
@@ -471,7 +491,7 @@ def test_actor_and_critic(case):
         "critic": time_major(given["value_logits"]),
         "actor": {k: time_major(x) for k, x in given.items() if k.startswith("policy_")},
     }
-    chosen = {name: time_major(x) for name, x in group(given, "action/").items()}
+    chosen: Any = {name: time_major(x) for name, x in group(given, "action/").items()}
     shape = params["reward"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
     imagined = Imagined(states, chosen)
@@ -500,7 +520,7 @@ def test_actor_and_critic(case):
         np.testing.assert_allclose(value, wanted, rtol=0, atol=allowed)
     weight = jnp.cumprod(jnp.asarray(given["con"]), axis=1)
     assert_close(weight, expected["weight"], 1e-5, "weight")
-    for name, policy in model.policies(params, states.h).items():
+    for name, policy in model.policy(params, states.h).items():
         entropy, log_prob = policy.entropy(), policy.log_prob(chosen[name])
         assert_close(time_major(entropy), expected[f"entropy/{name}"], 1e-5, name)
         assert_close(time_major(log_prob), expected[f"logp/{name}"], 1e-5, name)
@@ -519,14 +539,14 @@ def test_actor_and_critic(case):
 @golden_cases("actor_critic", form="replay")
 def test_critic_on_replayed_states(case):
     given, expected = case.given, case.expected
-    model = model_of_predictions({"action": ActionPart(2, True)})
+    model = model_of_predictions()
     rows = {name: time_major(given[name]) for name in ("rew", "is_last", "is_terminal", "boot")}
     shape = rows["rew"].shape
     states = State(jnp.zeros((*shape, 1)), jnp.zeros((*shape, 1, 1)))
 
     def total(logits, slow, reward, bootstrap):
         first = jnp.zeros(shape, bool)
-        batch = Sequences({}, {}, reward, first, rows["is_last"], rows["is_terminal"])
+        batch = Sequences({}, first, reward, first, rows["is_last"], rows["is_terminal"])
         found = losses.critic_replay_loss(model, {"critic": logits}, slow, batch, states, bootstrap)
         return jnp.mean(found), found
 
@@ -553,7 +573,7 @@ def test_critic_on_replayed_states(case):
 def test_two_hot(case):
     given, expected = case.given, case.expected
     bins = case.meta["bins"]
-    head = distributions.symexp_twohot(bins)
+    head = distributions.TwoHot(distributions.exponential_bins(bins))
     np.testing.assert_allclose(head.bins, expected["bins"], rtol=1e-5)
     logits, target = jnp.asarray(given["logits"]), jnp.asarray(given["target"])
     found = jax.jit(head.loss)(logits, target)
@@ -576,7 +596,7 @@ def test_two_hot(case):
 
 def test_symmetric_probabilities_mean_nothing():
     """Exactly, also compiled, where the authors' code is off by 0.17."""
-    head = distributions.symexp_twohot()
+    head = distributions.regression_of(DreamerConfig())
     assert float(jax.jit(head.mean)(jnp.zeros(255))) == 0.0
 
 
@@ -630,7 +650,7 @@ def test_latents(case):
         "metric_rep_ent": jnp.mean(entropies["post"]),
         "metric_dyn_ent": jnp.mean(entropies["prior"]),
         "post_sample_logp": jnp.sum(one_hot * mixed(post), axis=-1),
-        "post_mode": distributions.sample(None, mixed(post)),
+        "post_mode": distributions.sample(KEY, mixed(post)),
     }
     for name, value in found.items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5, err_msg=name)

@@ -11,6 +11,7 @@ import pytest
 from agents.iris import actor_critic, tokenizer, world_model
 from agents.iris.actor_critic import Output
 from agents.iris.model import ACTOR_CRITIC, CODEBOOK, DECODER, ENCODER, imagine
+from tests.agents.common import take_modes
 from tests.agents.iris.golden import golden_cases, model_of, our_name
 
 
@@ -19,11 +20,6 @@ def case_in_precision(case):
     """The case, in its precision."""
     with case.computing():
         yield case
-
-
-def greedy(key, logits):
-    del key
-    return jnp.argmax(logits, axis=-1).astype(jnp.int32)
 
 
 def channels_last(x):
@@ -102,7 +98,7 @@ def test_world_model(case_in_precision):
                 given["ends"].astype(bool),
                 given["mask"],
             )
-            return sum(found), (predicted, found)
+            return sum(found.values()), (predicted, found)
 
         return jax.value_and_grad(loss, has_aux=True)(params)
 
@@ -112,8 +108,8 @@ def test_world_model(case_in_precision):
     case.close(frame, expected["logits_frame"], 2e-5, "logits_frame")
     case.close(predicted.reward, expected["logits_reward"], 2e-5, "logits_reward")
     case.close(predicted.end, expected["logits_end"], 2e-5, "logits_end")
-    found = {"frame": losses.next_token, "reward": losses.reward, "end": losses.end, "total": total}
-    for name, value in found.items():
+    losses["frame"] = losses.pop("next_token")
+    for name, value in dict(losses, total=total).items():
         case.close(value, expected[f"loss_{name}"], 2e-5, name)
     case.check_gradients(gradients, 5e-5)
 
@@ -211,10 +207,11 @@ def test_cache_in_chunks_equals_one_pass(case_in_precision):
 
 
 @golden_cases("imagination", in_float64=True)
-def test_imagination(case_in_precision):
+def test_imagination(case_in_precision, monkeypatch):
     case = case_in_precision
     model = model_of(case)
     params = case.params(model)
+    take_modes(monkeypatch)
     frames = channels_last(case.given("frames")).astype(jnp.result_type(float)) / 255.0
     counts = case.given("mask")
     gamma, lambda_, cost = (case.given(x) for x in ("gamma", "lambda", "entropy_weight"))
@@ -227,7 +224,7 @@ def test_imagination(case_in_precision):
         tokens = tokens.reshape(*frames.shape[:2], -1)[:, -1]
         state = model.burn_in(params, seen[:-1], counts.T[:-1])
         horizon = case.config["horizon"]
-        found = imagine(model, params, tokens, state, jax.random.key(0), horizon, greedy)
+        found = imagine(model, params, tokens, state, jax.random.key(0), horizon)
 
         def loss(trained):
             output = model.act_along(params | trained, found.frames, state)
@@ -236,7 +233,7 @@ def test_imagination(case_in_precision):
             )
             everywhere = jnp.ones_like(found.end)
             parts = actor_critic.losses(output, found.action, returns, everywhere, cost)
-            return sum(parts), (output, parts)
+            return sum(parts.values()), (output, parts)
 
         trained = {ACTOR_CRITIC: params[ACTOR_CRITIC]}
         return state, found, jax.value_and_grad(loss, has_aux=True)(trained)
@@ -261,7 +258,7 @@ def test_imagination(case_in_precision):
     assert np.max(np.abs(pictures - expected["frames8"])) <= 1
     case.close(batch_major(output.logits), expected["logits_policy"], 5e-4, "logits")
     case.close(batch_major(output.value), expected["values"], 5e-4, "values")
-    losses = dict(parts._asdict(), total=total)
+    losses = dict(parts, total=total)
     for name, value in losses.items():
         case.close(value, expected[f"loss_{name}"], 5e-4, name)
     # In float32 another order of sums flips maxima of the pooling, and with them gradients.
@@ -280,7 +277,7 @@ def test_returns_and_losses(case_in_precision):
     def loss(logits, values, cost):
         returns = actor_critic.lambda_returns(reward, end, values, gamma, lambda_)
         parts = actor_critic.losses(Output(logits, values), action, returns, counts, cost)
-        return sum(parts), (parts, returns)
+        return sum(parts.values()), (parts, returns)
 
     gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
     (total, (parts, returns)), (of_logits, of_values) = gradient(logits, values, cost)
@@ -293,5 +290,5 @@ def test_returns_and_losses(case_in_precision):
         "grad_logits_policy_only": without_entropy,
     }.items():
         case.close(np.asarray(value).swapaxes(0, 1), expected[name], 2e-6, name)
-    for name, value in dict(parts._asdict(), total=total).items():
+    for name, value in dict(parts, total=total).items():
         case.close(value, expected[f"loss_{name}"], 2e-6, name)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import environments
-from agents import latent_model
+from agents.latent_model import LatentModel
 from agents.muzero import losses
 from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig
@@ -16,7 +16,8 @@ from agents.protocol import Batch
 from disco import values
 
 TASK = environments.make("catch/5x4")
-MODEL = latent_model.latent_model(NetworkConfig(torso=(16,), model=8, head=(8,)), TASK.dynamics, 21)
+NETWORK = NetworkConfig(torso=(16,), model=8, head=(8,))
+MODEL = LatentModel(NETWORK, TASK.dynamics, num_bins=21)
 CONFIG = MuZeroConfig(discount=0.9, model_steps=2, td_steps=2, max_value=3.0, value_cost=0.25)
 B, T = 4, CONFIG.model_steps + CONFIG.td_steps + 1
 
@@ -122,11 +123,13 @@ def test_illegal_actions_have_no_part(batch):
     data, policy, value = batch
     policy = np.where(np.arange(3) == 1, 0.0, policy).astype(np.float32)
 
-    def predict(params, state):
-        found = MODEL.predict(params, state)
-        return found._replace(logits=jnp.where(jnp.arange(3)[None] == 1, -jnp.inf, found.logits))
+    class Restricted(LatentModel):
+        def predict(self, params, state):
+            found = super().predict(params, state)
+            is_illegal = jnp.arange(3)[None] == 1
+            return found._replace(logits=jnp.where(is_illegal, -jnp.inf, found.logits))
 
-    model = MODEL._replace(predict=predict)
+    model = Restricted(NETWORK, TASK.dynamics, num_bins=21)
     embedding = jax.random.normal(jax.random.key(1), (B, 16))
     extras = jnp.asarray(policy), jnp.asarray(value)
 

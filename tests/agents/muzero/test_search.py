@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import environments
-from agents.latent_model import LatentModel, Prediction, latent_model
+from agents.latent_model import LatentModel, Prediction
 from agents.muzero.algorithm import search
 from agents.muzero.losses import MuZeroConfig
 from agents.networks import NetworkConfig
 from disco import values
 
-MODEL = latent_model(NetworkConfig(model=1), environments.make("catch/5x4").dynamics, 3)
 STATES, A, BINS, LARGEST, DISCOUNT = 6, 3, 61, 3.0, 0.9
 
 
@@ -37,19 +36,21 @@ def tabular_model(rows: dict[str, np.ndarray]) -> LatentModel:
         code = values.two_hot(values.signed_hyperbolic(number), BINS, LARGEST)
         return jnp.log(code + 1e-9)
 
-    def step(params, state, action):
-        row, _ = state
-        return arrays["next"][row, action], arrays["reward"][row, action]
+    class Tabular(LatentModel):
+        def step(self, params, state, action):
+            row, _ = state
+            return arrays["next"][row, action], arrays["reward"][row, action]
 
-    def predict(params, state):
-        row, reward = state
-        return Prediction(arrays["logits"][row], bins(arrays["value"][row]), bins(reward))
+        def predict(self, params, state):
+            row, reward = state
+            return Prediction(arrays["logits"][row], bins(arrays["value"][row]), bins(reward))
 
-    def start(params, embedding):
-        row = embedding[..., 0].astype(jnp.int32)
-        return row, jnp.zeros(row.shape)
+        def start(self, params, embedding):
+            row = embedding[..., 0].astype(jnp.int32)
+            return row, jnp.zeros(row.shape)
 
-    return MODEL._replace(start=start, step=step, predict=predict)
+    dynamics = environments.make("catch/5x4").dynamics
+    return Tabular(NetworkConfig(model=1), dynamics, num_bins=BINS)
 
 
 def found_by(num_simulations: int, gumbel_scale: float = 1.0) -> Any:
