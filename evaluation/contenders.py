@@ -392,6 +392,15 @@ def rule_contenders(
     return found
 
 
+def tuned_of(contenders: Sequence[Contender]) -> dict[str, Settings]:
+    """Return the settings that a search has found, by the algorithm's or the rule's name."""
+    return {
+        x.kind if isinstance(x, AlgorithmContender) else x.name: x.source[TUNED_SETTINGS]
+        for x in contenders
+        if TUNED_SETTINGS in x.source
+    }
+
+
 def fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
     """Return the fingerprints of the rules among contenders, by name."""
     return {x.name: x.parameters_sha256 for x in contenders if isinstance(x, RuleContender)}

@@ -29,12 +29,8 @@ def main() -> None:
     own = rule_contenders([values.rule], config, copies_in(values.workdir))
     tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, own))
     contenders = make_contenders(own, config, tuned=tuned)
-    identity = evaluations.Identity.of("robustness", tasks, config, own, tuned)
-    with (
-        evaluations.opened(values) as how,
-        evaluations.opened_workdir(values.workdir, identity, own) as folder,
-    ):
-        files = robustness(contenders, tasks, config, folder, evaluations.provenance(), how)
+    with evaluations.opened("robustness", values, tasks, config, own, tuned=tuned) as experiment:
+        files = robustness(experiment, contenders)
     print("Written: " + ", ".join(map(printable, files)))
 
 

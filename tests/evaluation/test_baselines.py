@@ -19,7 +19,7 @@ from agents.ppo.losses import PPOConfig
 from agents.rule_agent import RuleAgent
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders, tuned_algorithm
-from evaluation.evaluate import evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, resolve
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
 from tests.evaluation.test_evaluate import CONFIG as TINY
@@ -40,7 +40,7 @@ def tuned(name: str, settings, config: EvaluationConfig = CONFIG) -> Any:
 def test_all_are_trained_side_by_side(tmp_path):
     every = (*BASELINES, *TUNED.baselines)
     config = dataclasses.replace(TUNED, baselines=every, seeds=1, budget=2_400)
-    evaluate([TASK], make_contenders([], config, tuned=UNCHANGED), config, tmp_path)
+    evaluate(Experiment([TASK], config, tmp_path), make_contenders([], config, tuned=UNCHANGED))
     found = json.loads((tmp_path / "results.json").read_text())["contenders"]
     assert list(found) == ["random", *config.baselines]
     for name, contender in found.items():

@@ -15,7 +15,7 @@ import environments
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import runs_of
+from evaluation.evaluate import Experiment, runs_of
 from launch.support import discoveries, evaluations
 from launch.support.workdirs import CHECKPOINTS
 from tests.launch.discover_tiny import get_settings
@@ -31,12 +31,13 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 
 def test_of_an_evaluation(tmp_path, capsys):
     tasks, contenders = (environments.make("catch/5x5"),), make_contenders([], CONFIG)
-    ((one, _),) = runs_of(contenders[0], tasks, CONFIG)
+    experiment = Experiment(tasks, CONFIG, tmp_path)
+    ((one, _),) = runs_of(experiment, contenders[0])
     folder = one.folder(tmp_path)
     folder.mkdir(parents=True)
     (folder / "result.json").write_text("damaged")
     before = contents(tmp_path)
-    evaluations.show_dry_run(evaluations.prepare(tasks, CONFIG, str(tmp_path)), None)
+    evaluations.show_dry_run(experiment, contenders)
     said = capsys.readouterr().out
     assert re.search(r"random\s*│ 2\s*│ 0\s*│ 2,048", said)
     assert re.search("About .* on 1 x cpu|About .* on 2 x cpu", said)
@@ -62,7 +63,7 @@ def test_speed_is_that_of_all_runs_of_a_pass(tmp_path, capsys, monkeypatch, devi
     monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(jax, "local_device_count", lambda: devices)
     tasks = (environments.make("catch/5x5"),)
-    evaluations.show_dry_run(evaluations.prepare(tasks, config, str(tmp_path)), None)
+    evaluations.show_dry_run(Experiment(tasks, config, tmp_path), make_contenders([], config))
     said = capsys.readouterr().out
     assert re.search(rf"random\s*│ 2\s*│ 0\s*│ 199,984\s*│ {rate}\s*│", said), said
     assert reported[-1] == 22_000  # It was ended when more than ten seconds had been measured.

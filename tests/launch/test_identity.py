@@ -39,7 +39,7 @@ from launch.support.settings import (
     make_rule,
 )
 from tests.evaluation.common import BASELINES
-from tests.launch.common import outcomes
+from tests.launch.common import evaluate_flags, outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.meta.common import small_rule
 
@@ -167,7 +167,7 @@ CONFIG = EvaluationConfig(
 
 
 def run(rules, suites, config, workdir, **others):
-    evaluations.run(evaluations.prepare(resolve(suites), config, workdir, rules, **others))
+    evaluations.run(evaluate_flags(workdir, *rules, **others), resolve(suites), config)
 
 
 @pytest.fixture(scope="module")

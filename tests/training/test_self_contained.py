@@ -16,7 +16,7 @@ from environments.simulators import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders
-from evaluation.evaluate import evaluate
+from evaluation.evaluate import Experiment, evaluate
 from evaluation.executors import JobsFailedError
 from tests.annotations import unchecked
 
@@ -237,7 +237,7 @@ class Broken(Scripted):
 def test_an_agents_error_is_shown_once_and_kept_with_its_run_until_it_is_mended(tmp_path, caplog):
     def run_all(agent: Scripted) -> None:
         contender = contender_of(agent, "mine")
-        evaluate([environments.make("catch/5x5")], [contender], CONFIG, tmp_path)
+        evaluate(Experiment([environments.make("catch/5x5")], CONFIG, tmp_path), [contender])
 
     told = reports(0, CONFIG.num_steps)
     with pytest.raises(JobsFailedError) as caught:
