@@ -43,7 +43,7 @@ class ContenderRun:
     """One agent on one task.
 
     Attributes:
-      contender: its rule and agent.
+      contender: its rule and agent, or its algorithm.
       task: its environment.
       seed_index: of `EvaluationConfig.all_seeds`.
     """
