@@ -24,14 +24,14 @@ def main() -> None:
     from evaluation.scoring import references
     from evaluation.storage import REFERENCES
     from evaluation.studies.reference_scores import reference_scores
-    from evaluation.tuned_settings import find_tuned, settings_by_contender
     from launch.support import evaluations
     from launch.support.display import print_rows
 
     values = flags.FLAGS
     tasks, config = evaluations.read_flags(values)
-    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks))
-    with evaluations.opened("references", values, tasks, config, tuned=tuned) as experiment:
+    contenders, tuned = evaluations.contenders_of(values, [], tasks, config)
+    known = {"tuned": evaluations.tuned_of(contenders)}
+    with evaluations.opened("references", values, tasks, config, **known) as experiment:
         found, reasons = reference_scores(experiment, tuned, trains=values.train)
         file = experiment.folder / REFERENCES
         references.write(file, found)

@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Float
 
 import environments
-from agents.search_space import Settings
 from environments.exact_returns import OPTIMA, expected_returns, finite_mdp
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
 from evaluation.evaluate import Experiment, make_runs
 from evaluation.scoring import references, statistics
 from evaluation.scoring.references import Reference
+from evaluation.tuned_settings import TunedSettings
 
 LONGER = 10
 SEEDS = 5
@@ -29,12 +29,12 @@ _CLEARLY = 3.0  # Standard errors by which a reference must be above the random 
 
 
 def reference_scores(
-    experiment: Experiment, tuned: Mapping[str, Settings], *, trains: bool
+    experiment: Experiment, tuned: TunedSettings | None, *, trains: bool
 ) -> tuple[dict[str, Reference], dict[str, str]]:
     """Return the reference scores of tasks.
 
-    The config is that of the evaluations that the references are for; `tuned` has settings of its
-    tuned baselines, by name. Without `trains`, only tasks that can be solved have references.
+    The config is that of the evaluations that the references are for, as are the tuned settings of
+    its baselines. Without `trains`, only tasks that can be solved have references.
 
     Returns:
       The references by task, and for each task without one the reason.
@@ -52,13 +52,15 @@ def reference_scores(
         config, budget=LONGER * config.num_steps, seeds=SEEDS, strip_frames=0
     )
     nobody = dataclasses.replace(longer, baselines=())
+    if tuned is not None:  # For the same agents, but longer.
+        tuned = dataclasses.replace(tuned, budget=longer.num_steps)
     ends: dict[str, Reference | str] = {}
     folder = experiment.folder
     for is_known, own, path in ((True, nobody, folder / RANDOM), (False, longer, folder)):
         some = [task for task in left if (task.name in OPTIMA) == is_known]
         if not some:
             continue
-        contenders = make_contenders([], own, tuned={} if is_known else tuned)
+        contenders = make_contenders([], own, tuned=tuned)
         of_some = dataclasses.replace(experiment, tasks=some, config=own, folder=path)
         curves = make_runs(of_some, contenders)
         for i, task in enumerate(some):

@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 from rich.filesize import decimal
 from rich.table import Table
 
+from agents.search_space import Settings
 from disco_common.configuration import from_config
 from disco_common.terminal import console
 from environments import Environment, registry
@@ -26,13 +27,12 @@ from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     ALGORITHMS,
+    TUNED_SETTINGS,
     AlgorithmContender,
     Contender,
     RuleContender,
-    fingerprints,
     make_contenders,
     rule_contenders,
-    tuned_of,
 )
 from evaluation.evaluate import (
     Experiment,
@@ -46,7 +46,7 @@ from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.rules import copies_in, copy_of_rule, find_plugin
 from evaluation.scoring import references
 from evaluation.training import ContenderRun, job_groups, train_runs
-from evaluation.tuned_settings import TUNED_FILE, find_tuned, settings_by_contender
+from evaluation.tuned_settings import TUNED_FILE, TunedSettings
 from launch.support import commands, tracking, workdirs
 from launch.support.command_flags import listed_paths
 from launch.support.display import print_needs, progress_bar
@@ -81,10 +81,8 @@ def run(
       ValueError, OSError, ImportError: if a name, a file or a setting does not fit; further ones as
         `opened` and `evaluation.evaluate.evaluate` do.
     """
-    own = rule_contenders(listed_paths(values.rule), config, copies_in(values.workdir))
-    tuned = find_tuned(values.tuned, values.workdir, config, tasks, own)
-    settings = settings_by_contender(tuned)
-    contenders = make_contenders(own, config, values.agent, settings, changes)
+    rules, agents = listed_paths(values.rule), values.agent
+    contenders, tuned = contenders_of(values, rules, tasks, config, agents, changes)
     scales = None
     if values.references:
         path = pathlib.Path(os.path.expanduser(values.references))
@@ -99,6 +97,35 @@ def run(
         if tuned is not None and not (experiment.folder / TUNED_FILE).exists():
             tuned_settings.write(experiment.folder / TUNED_FILE, tuned)
         return evaluate(tracking.tracked(experiment, trackers), contenders, scales)
+
+
+def contenders_of(
+    values: Any,
+    rules: Sequence[str],
+    tasks: Sequence[Environment],
+    config: EvaluationConfig,
+    agents: Sequence[str] = (),
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[tuple[Contender, ...], TunedSettings | None]:
+    """Return the contenders of rules, the config and agents, and the tuned settings of some.
+
+    `values` are of flags; errors and other arguments are those of `rule_contenders`,
+    `tuned_settings.find` and `make_contenders`.
+    """
+    own = rule_contenders(rules, config, copies_in(values.workdir))
+    tuned = tuned_settings.find(values.tuned, values.workdir)
+    contenders = make_contenders(own, config, agents, tuned, changes)
+    used = tuned_of(contenders)
+    return contenders, tuned.used_by(used, tasks) if tuned is not None and used else None
+
+
+def tuned_of(contenders: Sequence[Contender]) -> dict[str, Settings]:
+    """Return the settings that a search has found, by the algorithm's or the rule's name."""
+    return {
+        x.kind if isinstance(x, AlgorithmContender) else x.name: x.source[TUNED_SETTINGS]
+        for x in contenders
+        if TUNED_SETTINGS in x.source
+    }
 
 
 @contextlib.contextmanager
@@ -162,10 +189,11 @@ def identity(
     Returns:
       JSON values, and dataclasses of these.
     """
+    rules = [x for x in contenders if isinstance(x, RuleContender)]
     algorithms = [x for x in contenders if isinstance(x, AlgorithmContender) and not x.is_random]
     return {
         "tasks": [task.name for task in tasks],
-        "rules": fingerprints(contenders),
+        "rules": {x.name: x.parameters_sha256 for x in rules},
         "config": config,
         "agents": {x.name: dict(x.settings) for x in algorithms},
         "command": command,

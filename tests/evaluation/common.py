@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image, PngImagePlugin
 
+import disco
 import environments
 from agents import registry
-from evaluation import storage
+from agents.search_space import Settings
+from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     AlgorithmContender,
@@ -21,10 +23,12 @@ from evaluation.contenders import (
 from evaluation.report.discoveries import Discovery
 from evaluation.report.stored import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult
+from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
 from evaluation.training import ContenderRun, train_runs
+from evaluation.tuned_settings import Tuned, TunedSettings
 from training.schedule import Report
 
 CONFIG = EvaluationConfig(
@@ -190,6 +194,18 @@ def rule_contender(name: str, is_discovered: bool = True, **source) -> RuleConte
     """One that was read from a manifest."""
     return RuleContender(
         name=name, is_discovered=is_discovered, rule=None, agent=CONFIG.agent, source=source
+    )
+
+
+def tuned(config: EvaluationConfig, settings: Mapping[str, Settings]) -> TunedSettings:
+    """Settings that a search for these evaluations has found, by the algorithm or the rule."""
+    sha256 = {x: fingerprint(disco.load(x)) for x in settings if x in disco.zoo()}
+    return TunedSettings(
+        tasks=[],
+        budget=config.num_steps,
+        **tuned_settings.common_settings(config),
+        seed=0,
+        contenders={name: Tuned(x, 1.0, [], [], sha256.get(name)) for name, x in settings.items()},
     )
 
 

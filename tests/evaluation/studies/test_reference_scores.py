@@ -27,7 +27,7 @@ CONFIG = EvaluationConfig(
 
 
 def make(tasks, folder, *, trains=True):
-    return study.reference_scores(Experiment(tasks, CONFIG, folder), {}, trains=trains)
+    return study.reference_scores(Experiment(tasks, CONFIG, folder), None, trains=trains)
 
 
 def test_a_solved_task_needs_no_run(tmp_path):

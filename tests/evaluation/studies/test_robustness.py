@@ -19,6 +19,7 @@ from evaluation.report.html_report import write_report
 from evaluation.report.stored import merge, read_manifest
 from evaluation.studies import robustness
 from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, Variation, variations
+from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -73,8 +74,8 @@ def test_each_setting_is_varied_alone():
 
 
 def test_the_grid_is_around_the_tuned_settings():
-    tuned = {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}}
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned", "hand_set"))
+    tuned = common.tuned(config, {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}})
     found = variations(make_contenders(rule_contenders(["grid57"], config), config, tuned=tuned))
     rates = {
         agent_of(x).learning_rate

@@ -112,7 +112,7 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     assert again == found
     assert said == ["3 of 3 runs are finished."]
     config = dataclasses.replace(config, baselines=("ppo_tuned",))
-    contenders = make_contenders([], config, tuned={"ppo": best.settings})
+    contenders = make_contenders([], config, tuned=found)
     assert [x.name for x in contenders] == ["random", "ppo_tuned"]
     found = evaluate(Experiment(tasks, config, tmp_path / "tuned"), contenders).evaluation
     assert found.scores["ppo_tuned"].shape == (1, 1)
