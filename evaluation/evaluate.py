@@ -165,7 +165,7 @@ def make_runs(experiment: Experiment, contenders: Sequence[Contender]) -> dict[s
     config, folder = experiment.config, experiment.folder
     runs = {contender.name: runs_of(experiment, contender) for contender in contenders}
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
-    missing = [run for run in every if storage.load(run.folder(folder)) is None]
+    missing = [run for run in every if storage.load(run.folder) is None]
     require_trainable(experiment, missing)
     names, provenance = [task.name for task in experiment.tasks], experiment.provenance
     write_manifest(folder, config, names, contenders, {**_circumstances(), **provenance})
@@ -173,16 +173,17 @@ def make_runs(experiment: Experiment, contenders: Sequence[Contender]) -> dict[s
     if missing:
         _train_all(experiment, missing)
     return {
-        name: LearningCurves.of([[_finished(folder, run) for run in row] for row in rows], config)
+        name: LearningCurves.of([[_finished(run) for run in row] for row in rows], config)
         for name, rows in runs.items()
     }
 
 
 def runs_of(experiment: Experiment, contender: Contender) -> list[list[ContenderRun]]:
     """Return the runs of a contender, by task and seed."""
+    config, folder = experiment.config, experiment.folder
     return [
-        [ContenderRun(contender, task, index) for index in range(experiment.config.seeds)]
-        for task in map(contender.observed, experiment.tasks)
+        [ContenderRun.of(contender, task, index, config, folder) for index in range(config.seeds)]
+        for task in experiment.tasks
     ]
 
 
@@ -249,7 +250,7 @@ def _train_all(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
     errors = experiment.executor.run("evaluate", jobs, experiment.open_progress)
     failed = []
     for error, group in zip(errors, groups, strict=True):
-        if left := [run for run in group if storage.load(run.folder(folder)) is None]:
+        if left := [run for run in group if storage.load(run.folder) is None]:
             reason = error or f"done, yet the result is not in {folder}"
             failed.append(f"{_described(left)}: {reason}")
     if failed:
@@ -279,7 +280,7 @@ def _train(
             f"{platform.node()} has no folder {folder}; expected a workdir on a file system that"
             " all machines share."
         )
-    group = [run for run in group if storage.load(run.folder(folder)) is None]
+    group = [run for run in group if storage.load(run.folder) is None]
     if not group:
         return
 
@@ -288,21 +289,21 @@ def _train(
     def show(steps: int, steps_per_second: float | None, mean_return: float | None) -> None:
         report(steps * runs, {"steps/s": steps_per_second, "return": mean_return})
 
-    folders, checkpoints = [run.folder(folder) for run in group], unfinished_folder(folder, group)
+    checkpoints = unfinished_folder(folder, group)
     try:
-        results = train_runs(group, config, folders, checkpoints, show)
-        for own, result in zip(folders, results, strict=True):
-            storage.save(own, result)
+        results = train_runs(group, config, checkpoints, show)
+        for run, result in zip(group, results, strict=True):
+            storage.save(run.folder, result)
     except Exception:
-        storage.save_failure(folders, traceback.format_exc())
+        storage.save_failure([run.folder for run in group], traceback.format_exc())
         raise
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def _finished(folder: pathlib.Path, run: ContenderRun) -> RunResult:
-    result = storage.load(run.folder(folder))
+def _finished(run: ContenderRun) -> RunResult:
+    result = storage.load(run.folder)
     if result is None:
-        raise OSError(f"The result of {run} has gone from {folder}; start the command again.")
+        raise OSError(f"The result of {run} has gone from {run.folder}; start the command again.")
     return result
 
 

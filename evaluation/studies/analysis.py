@@ -115,8 +115,7 @@ def analyse(
     sections: list[policy_updates.PushSection | AnalysisSection] = [first]
     numbers: dict[str, Any] = {"push": pushes}
     for task in experiment.tasks:
-        run = ContenderRun(contender, task, 0)
-        agent, learner = agent_of_run(run.folder(runs), run)
+        agent, learner = agent_of_run(ContenderRun.of(contender, task, 0, config, runs))
         assert isinstance(agent, RuleAgent)
         heading = f"{contender.name} on {task.name}"
         section, numbers[task.name] = _analyse_agent(

@@ -218,7 +218,7 @@ def show_dry_run(experiment: Experiment, contenders: Sequence[Contender]) -> Non
     known = identity("evaluate", experiment.tasks, config, contenders)
     workdirs.require_same_settings(folder, known, _CHANGEABLE)
     runs = {x.name: list(itertools.chain(*runs_of(experiment, x))) for x in contenders}
-    left = {name: [x for x in own if not _is_finished(folder, x)] for name, own in runs.items()}
+    left = {name: [x for x in own if not _is_finished(x)] for name, own in runs.items()}
     require_trainable(experiment, list(itertools.chain(*left.values())))
     table, total = Table("contender", "runs", "finished", "steps", "steps/s"), 0.0
     held, checkpoints, agents = 0, 0, 0  # Bytes.
@@ -256,9 +256,9 @@ class _Enough(Exception):
     """Ends a job that was begun to be measured."""
 
 
-def _is_finished(workdir: pathlib.Path, one: ContenderRun) -> bool:
+def _is_finished(run: ContenderRun) -> bool:
     with contextlib.suppress(storage.DamagedResultError):
-        found = storage.read(one.folder(workdir))
+        found = storage.read(run.folder)
         return found is not None
     return False
 
@@ -278,7 +278,8 @@ def _steps_per_second(group: Sequence[ContenderRun], config: EvaluationConfig) -
         folders = [pathlib.Path(name, str(i)) for i in range(len(group))]
         for folder in folders:
             folder.mkdir()
-        train_runs(group, config, folders, pathlib.Path(name, "group"), report)
+        group = [dataclasses.replace(x, folder=y) for x, y in zip(group, folders, strict=True)]
+        train_runs(group, config, pathlib.Path(name, "group"), report)
     (first, before), (last, after) = reports[0], reports[-1]
     if last == first:  # Its only report came at its end.
         first, before = 0, 0.0

@@ -92,16 +92,13 @@ def train(
     report: Report = lambda *_: None,
 ) -> LearningCurves:
     """A contender's curves on tasks that are all outside JAX, or all of equal dynamics."""
-    runs = [[ContenderRun(contender, task, seed) for seed in range(config.seeds)] for task in tasks]
+    runs = [
+        [ContenderRun.of(contender, task, seed, config, folder) for seed in range(config.seeds)]
+        for task in tasks
+    ]
     flat = [run for row in runs for run in row]
     groups = [[run] for run in flat] if tasks[0].is_host else [flat]
-    found = [
-        result
-        for group in groups
-        for result in train_runs(
-            group, config, [run.folder(folder) for run in group], folder, report
-        )
-    ]
+    found = [result for group in groups for result in train_runs(group, config, folder, report)]
     results = [found[i : i + config.seeds] for i in range(0, len(found), config.seeds)]
     return LearningCurves.of(results, config)
 
@@ -115,7 +112,7 @@ def load(
     """A contender's curves, from the results that an evaluation kept."""
     results = [
         [
-            storage.load(ContenderRun(contender, task, seed).folder(folder))
+            storage.load(ContenderRun.of(contender, task, seed, config, folder).folder)
             for seed in range(config.seeds)
         ]
         for task in tasks
@@ -142,9 +139,8 @@ def write_runs(
         for task in found:
             for index in range(config.seeds):
                 score = level + 0.1 * index
-                storage.save(
-                    ContenderRun(contender, task, index).folder(folder), result(score, config)
-                )
+                run = ContenderRun.of(contender, task, index, config, folder)
+                storage.save(run.folder, result(score, config))
     return found
 
 
@@ -163,10 +159,8 @@ def write_evaluation(
             for index, seed in enumerate(config.all_seeds):
                 score = level + 0.1 * rng.normal() + 0.01 * seed + shift
                 if (contender.name, task.name, index) not in skip:
-                    storage.save(
-                        ContenderRun(contender, task, index).folder(folder),
-                        result(score, config, strip),
-                    )
+                    run = ContenderRun.of(contender, task, index, config, folder)
+                    storage.save(run.folder, result(score, config, strip))
     return read_manifest(folder)
 
 

@@ -90,9 +90,10 @@ def train(
         if steps == stop:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    run = ContenderRun(contender_named(name), environments.make(f"gymnasium/{task}"), 0)
+    made = environments.make(f"gymnasium/{task}")
+    run = ContenderRun(made, CONFIG.seed, folder / "run", contender_named(name), 0)
     with stopping.noting():
-        (result,) = train_runs([run], CONFIG, [folder / "run"], folder / "group", report)
+        (result,) = train_runs([run], CONFIG, folder / "group", report)
     return result, Records(folder / "run").metrics()
 
 

@@ -33,9 +33,8 @@ def test_of_an_evaluation(tmp_path, capsys):
     tasks, contenders = (environments.make("catch/5x5"),), make_contenders([], CONFIG)
     experiment = Experiment(tasks, CONFIG, tmp_path)
     ((one, _),) = runs_of(experiment, contenders[0])
-    folder = one.folder(tmp_path)
-    folder.mkdir(parents=True)
-    (folder / "result.json").write_text("damaged")
+    one.folder.mkdir(parents=True)
+    (one.folder / "result.json").write_text("damaged")
     before = contents(tmp_path)
     evaluations.show_dry_run(experiment, contenders)
     said = capsys.readouterr().out
@@ -51,8 +50,8 @@ def test_speed_is_that_of_all_runs_of_a_pass(tmp_path, capsys, monkeypatch, devi
     config = dataclasses.replace(CONFIG, budget=100_000, agent=AgentConfig())
     clock, reported = [0.0], []
 
-    def train(group, config, folders, group_folder, report):
-        del group, config, folders, group_folder
+    def train(group, config, group_folder, report):
+        del group, config, group_folder
         clock[0] += 10.0
         for steps in range(1_000, 100_000, 1_000):
             reported.append(steps)

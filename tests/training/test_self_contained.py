@@ -70,8 +70,8 @@ def train(tmp_path, told: Sequence[Report], report=lambda *_: None):
 def run(agent, task, folder, report=lambda *_: None):
     """The result of one run of an agent."""
     contender = contender_of(agent, "scripted")
-    runs = [training.ContenderRun(contender, task, 0)]
-    [result] = training.train_runs(runs, CONFIG, [folder], folder, report)
+    runs = [training.ContenderRun(task, CONFIG.seed, folder, contender, 0)]
+    [result] = training.train_runs(runs, CONFIG, folder, report)
     return result
 
 
@@ -219,9 +219,8 @@ def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
     pytest.importorskip("dm_control")
     (random,) = make_contenders((), CONFIG)
     task = environments.make("control_proprio/cartpole_balance")
-    [result] = training.train_runs(
-        [training.ContenderRun(random, task, 0)], CONFIG, [tmp_path], tmp_path
-    )
+    runs = [training.ContenderRun(task, CONFIG.seed, tmp_path, random, 0)]
+    [result] = training.train_runs(runs, CONFIG, tmp_path)
     # Two environments, episodes of 500 actions: each 1,000 steps two end.
     assert result.results["length"] == 500.0
     assert result.curve.count.sum() == 6
