@@ -129,13 +129,13 @@ def evaluate(
     started = time.perf_counter()
     tasks, config, folder = experiment.tasks, experiment.config, experiment.folder
     check(experiment, contenders)
-    provenance = {**experiment.provenance, **_circumstances()}
+    provenance = _provenance(experiment)
     contenders = [with_compute(contender, tasks) for contender in contenders]
     table = references.shipped() if table is None else table
     found, reasons = references.of_tasks(tasks, config.num_steps, table)
     folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
-    contender_curves = make_runs(dataclasses.replace(experiment, provenance=provenance), contenders)
+    contender_curves = _make_checked(experiment, contenders, provenance)
     evaluation = Evaluation(
         config=config,
         tasks=tuple(task.name for task in tasks),
@@ -162,13 +162,20 @@ def make_runs(experiment: Experiment, contenders: Sequence[Contender]) -> dict[s
       Each contender's learning curves, by name.
     """
     check(experiment, contenders)
+    return _make_checked(experiment, contenders, _provenance(experiment))
+
+
+def _make_checked(
+    experiment: Experiment, contenders: Sequence[Contender], provenance: Mapping[str, Any]
+) -> dict[str, LearningCurves]:
+    """Do what `make_runs` does, after its check, which takes seconds."""
     config, folder = experiment.config, experiment.folder
     runs = {contender.name: runs_of(experiment, contender) for contender in contenders}
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
     missing = [run for run in every if storage.load(run.folder) is None]
     require_trainable(experiment, missing)
-    names, provenance = [task.name for task in experiment.tasks], experiment.provenance
-    write_manifest(folder, config, names, contenders, {**_circumstances(), **provenance})
+    names = [task.name for task in experiment.tasks]
+    write_manifest(folder, config, names, contenders, provenance)
     experiment.announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
     if missing:
         _train_all(experiment, missing)
@@ -323,8 +330,10 @@ def _describe(
     }
 
 
-def _circumstances() -> dict[str, Any]:
+def _provenance(experiment: Experiment) -> dict[str, Any]:
+    """Return the experiment's provenance with that of this process."""
     return {
+        **experiment.provenance,
         "jax_version": jax.__version__,
         "python_version": platform.python_version(),
         "machine": platform.platform(),
