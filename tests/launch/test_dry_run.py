@@ -20,6 +20,7 @@ from launch.support import discoveries, evaluations
 from launch.support.workdirs import CHECKPOINTS
 from tests.launch.discover_tiny import get_settings
 from tests.launch.tiny_runs import tiny_discovery
+from training import memory_budget
 
 CONFIG = EvaluationConfig(seeds=2, budget=1024, baselines=())
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -43,6 +44,15 @@ def test_of_an_evaluation(tmp_path, capsys):
     assert "Memory: learning states and full replays of 0 bytes at once" in said
     assert "Disk: final agents of 0 bytes, and checkpoints of up to 0 bytes of a job" in said
     assert contents(tmp_path) == before
+
+
+def test_runs_that_do_not_fit_in_memory_are_refused_before_one_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory_budget, "free_memory", lambda: 1)
+    monkeypatch.setattr(evaluations, "train_runs", pytest.fail)
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    experiment = Experiment([environments.make("catch/5x5")], config, tmp_path)
+    with pytest.raises(ValueError, match="actor_critic on catch/5x5, 2 runs at once: more memory"):
+        evaluations.show_dry_run(experiment, make_contenders([], config))
 
 
 @pytest.mark.parametrize(("devices", "rate"), [(1, "2,000"), (2, "4,000")])
