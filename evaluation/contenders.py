@@ -23,6 +23,7 @@ from agents.rule_agent import AgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings
 from evaluation.config import EvaluationConfig, algorithm_of
 from evaluation.rules import agent_of, copy_of_rule, distinct_names, fingerprint, load
+from evaluation.tuned_settings import TunedSettings
 
 RANDOM = "random"
 ALGORITHMS = "agents"  # In flags of the config, settings of algorithms by name.
@@ -242,7 +243,7 @@ def make_contenders(
     rules: Sequence[RuleContender],
     config: EvaluationConfig,
     agents: Sequence[str] = (),
-    tuned: Mapping[str, Settings] = MappingProxyType({}),
+    tuned: TunedSettings | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Contender, ...]:
     """Return all contenders: the random policy, the baselines, the rules, and other algorithms.
@@ -251,21 +252,20 @@ def make_contenders(
       rules: from `rule_contenders`.
       config: of the evaluation.
       agents: names of algorithms (`agents.registry`), besides the config's baselines.
-      tuned: settings of tuned algorithms, and of the agents of rules, by name; rules that it lacks
-        keep their own.
+      tuned: settings of tuned baselines, and of the agents of rules.
       changes: the config's fields that flags give, with their values, of which a contender must
         read each. `agents.NAME.FIELD`, which is no field of `config`, is a setting of an algorithm
         that is not tuned, with dots for parts of a setting.
 
     Raises:
       ValueError: if an agent is unknown or its configuration is impossible, two contenders have
-        the same name, or no contender reads a change.
+        the same name, no contender reads a change, or tuned settings do not fit.
     """
     contenders = (
         random_policy(config),
         *(_algorithm(name, config, tuned, changes) for name in config.baselines),
-        *(x.tuned(tuned[x.name], config.budget) if x.name in tuned else x for x in rules),
-        *(_algorithm(name, config, {}, changes) for name in agents),
+        *(_tuned_rule(x, config, tuned) for x in rules),
+        *(_algorithm(name, config, None, changes) for name in agents),
     )
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
@@ -305,6 +305,14 @@ def _require_read(
             )
 
 
+def _tuned_rule(
+    rule: RuleContender, config: EvaluationConfig, tuned: TunedSettings | None
+) -> RuleContender:
+    """Return a rule with its tuned settings, if it has any."""
+    settings = tuned and tuned.of_rule(rule.name, rule.parameters_sha256, config)
+    return rule if settings is None else rule.tuned(settings, config.budget)
+
+
 def random_policy(config: EvaluationConfig) -> AlgorithmContender:
     """Return the random policy, in the environments of the config's agents."""
     own = {x: getattr(config.agent, x) for x in ("num_environments", "unroll_length")}
@@ -314,7 +322,7 @@ def random_policy(config: EvaluationConfig) -> AlgorithmContender:
 def _algorithm(
     name: str,
     config: EvaluationConfig,
-    tuned: Mapping[str, Settings],
+    tuned: TunedSettings | None,
     changes: Mapping[str, Any],
 ) -> AlgorithmContender:
     """Return the contender of an algorithm `NAME/PARAMETERS` or `NAME_tuned`.
@@ -324,12 +332,12 @@ def _algorithm(
     """
     family = algorithm_of(name)
     if name in config.tuned_baselines:
-        if family not in tuned:
+        if tuned is None:
             raise ValueError(
                 f"baselines has {name!r}, and there are no tuned settings of {family!r}; expected"
                 f" some (launch.tune, --tuned=FILE), or {family!r}, with its literature's settings."
             )
-        return tuned_algorithm(name, family, config, tuned[family])
+        return tuned_algorithm(name, family, config, tuned.of_baseline(name, config))
     algorithm = registry.find(name)
     made = algorithm.in_evaluation(config.shared, name.partition("/")[2])
     if algorithm.has_literature and config.agent.network.channels:
@@ -390,8 +398,3 @@ def rule_contenders(
             )
         )
     return found
-
-
-def fingerprints(contenders: Sequence[Contender]) -> dict[str, str]:
-    """Return the fingerprints of the rules among contenders, by name."""
-    return {x.name: x.parameters_sha256 for x in contenders if isinstance(x, RuleContender)}

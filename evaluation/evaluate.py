@@ -1,6 +1,6 @@
 """An evaluation from end to end: train all contenders, score them, and write the results."""
 
-import contextlib
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -11,7 +11,7 @@ import shutil
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
@@ -21,7 +21,14 @@ from environments import registry
 from evaluation import executors, storage
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
-from evaluation.executors import Executor, Job, JobsFailedError, LocalExecutor, OpenProgress
+from evaluation.executors import (
+    Executor,
+    Job,
+    JobsFailedError,
+    LocalExecutor,
+    OpenProgress,
+    silent,
+)
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.stored import write_manifest
 from evaluation.results import LearningCurves, RunResult
@@ -39,19 +46,29 @@ from training.memory_budget import require_memory_for_runs
 from training.schedule import require_consistent, schedules
 
 
-class Execution(NamedTuple):
-    """How and where the runs of an evaluation are made, and who is told.
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """Tasks and settings of an evaluation or a study, its folder, and how its runs are made.
 
     Attributes:
-      executor: of the runs, already open; None for this process.
+      tasks: with different names.
+      config: by which contenders are made.
+      folder: for all results (`evaluation.storage`). Runs whose results are there are not repeated;
+        the caller must make sure that these are of the same tasks and config.
+      provenance: to record with the results; JSON values.
+      executor: of the runs, already open.
       runs_per_job: number of runs at most that are trained together; None for no limit.
       open_progress: opens a progress display; its unit is an environment step of a run.
       announce: called with a sentence on the number of runs that are already finished.
     """
 
-    executor: Executor | None = None
+    tasks: Sequence[environments.Environment]
+    config: EvaluationConfig
+    folder: pathlib.Path
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    executor: Executor = LocalExecutor()
     runs_per_job: int | None = None
-    open_progress: OpenProgress = lambda title, total: contextlib.nullcontext()
+    open_progress: OpenProgress = silent
     announce: Callable[[str], None] = lambda sentence: None
 
 
@@ -90,26 +107,15 @@ def _require_own_folders(tasks: Iterable[str]) -> None:
 
 
 def evaluate(
-    tasks: Sequence[environments.Environment],
+    experiment: Experiment,
     contenders: Sequence[Contender],
-    config: EvaluationConfig,
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any] | None = None,
-    execution: Execution = Execution(),
     table: Mapping[str, Reference] | None = None,
 ) -> WrittenEvaluation:
     """Train each contender on each task, and write scores, curves and plots.
 
-    Runs whose results are already in the folder are not repeated. The caller must make sure that
-    these results are of the same tasks and config.
-
     Args:
-      tasks: with different names.
+      experiment: the tasks, the config, the folder, and how runs are made.
       contenders: from `evaluation.contenders.make_contenders`.
-      config: by which the contenders were made.
-      folder: for all results (see `evaluation.storage`).
-      provenance: to record with the results; JSON values.
-      execution: of the runs.
       table: reference scores by task; by default the shipped ones. Those that fit are written to
         the folder, too.
 
@@ -121,14 +127,15 @@ def evaluate(
         memory together.
     """
     started = time.perf_counter()
-    check(tasks, contenders, config)
-    provenance = {**(provenance or {}), **_circumstances()}
+    tasks, config, folder = experiment.tasks, experiment.config, experiment.folder
+    check(experiment, contenders)
+    provenance = _provenance(experiment)
     contenders = [with_compute(contender, tasks) for contender in contenders]
     table = references.shipped() if table is None else table
     found, reasons = references.of_tasks(tasks, config.num_steps, table)
     folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
-    contender_curves = _make_checked(tasks, contenders, config, folder, provenance, execution)
+    contender_curves = _make_checked(experiment, contenders, provenance)
     evaluation = Evaluation(
         config=config,
         tasks=tuple(task.name for task in tasks),
@@ -146,14 +153,7 @@ def evaluate(
     )
 
 
-def make_runs(
-    tasks: Sequence[environments.Environment],
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
-) -> dict[str, LearningCurves]:
+def make_runs(experiment: Experiment, contenders: Sequence[Contender]) -> dict[str, LearningCurves]:
     """Train each contender on each task; write only the manifest and the runs' results.
 
     Arguments and errors are those of `evaluate`.
@@ -161,50 +161,40 @@ def make_runs(
     Returns:
       Each contender's learning curves, by name.
     """
-    check(tasks, contenders, config)
-    provenance = {**provenance, **_circumstances()}
-    return _make_checked(tasks, contenders, config, folder, provenance, execution)
+    check(experiment, contenders)
+    return _make_checked(experiment, contenders, _provenance(experiment))
 
 
 def _make_checked(
-    tasks: Sequence[environments.Environment],
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
+    experiment: Experiment, contenders: Sequence[Contender], provenance: Mapping[str, Any]
 ) -> dict[str, LearningCurves]:
-    runs = {contender.name: runs_of(contender, tasks, config) for contender in contenders}
+    """Do what `make_runs` does, after its check, which takes seconds."""
+    config, folder = experiment.config, experiment.folder
+    runs = {contender.name: runs_of(experiment, contender) for contender in contenders}
     every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
-    missing = [run for run in every if storage.load(run.folder(folder)) is None]
-    for run in missing:
-        environments.require_declared_outputs(run.task)
-    _require_memory(missing, config, execution.runs_per_job)
-    write_manifest(folder, config, [task.name for task in tasks], contenders, provenance)
-    execution.announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
+    missing = [run for run in every if storage.load(run.folder) is None]
+    require_trainable(experiment, missing)
+    names = [task.name for task in experiment.tasks]
+    write_manifest(folder, config, names, contenders, provenance)
+    experiment.announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
     if missing:
-        _train_all(missing, config, folder, execution)
+        _train_all(experiment, missing)
     return {
-        name: LearningCurves.of([[_finished(folder, run) for run in row] for row in rows], config)
+        name: LearningCurves.of([[_finished(run) for run in row] for row in rows], config)
         for name, rows in runs.items()
     }
 
 
-def runs_of(
-    contender: Contender, tasks: Sequence[environments.Environment], config: EvaluationConfig
-) -> list[list[ContenderRun]]:
+def runs_of(experiment: Experiment, contender: Contender) -> list[list[ContenderRun]]:
     """Return the runs of a contender, by task and seed."""
+    config, folder = experiment.config, experiment.folder
     return [
-        [ContenderRun(contender, task, index) for index in range(config.seeds)]
-        for task in map(contender.observed, tasks)
+        [ContenderRun.of(contender, task, index, config, folder) for index in range(config.seeds)]
+        for task in experiment.tasks
     ]
 
 
-def check(
-    tasks: Sequence[environments.Environment],
-    contenders: Sequence[Contender],
-    config: EvaluationConfig,
-) -> None:
+def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
     """Refuse an evaluation with an impossible run, before any run starts.
 
     Raises:
@@ -212,30 +202,31 @@ def check(
         the trainer does not support, or more than the budget; or if the results on two tasks would
         be in one folder.
     """
-    _require_own_folders(task.name for task in tasks)
-    settings, checked = config.training, set()
-    for contender, task in itertools.product(contenders, tasks):
+    _require_own_folders(task.name for task in experiment.tasks)
+    settings, checked = experiment.config.training, set()
+    for contender, task in itertools.product(contenders, experiment.tasks):
         task = contender.observed(task)
-        contender.check(task, config.num_steps)
+        contender.check(task, settings.num_steps)
         if contender.own_training is not None or (contender.name, task.dynamics) in checked:
             continue
         checked.add((contender.name, task.dynamics))
         agent = contender.make(task)
         require_consistent(agent.experience)
-        schedules(agent.experience, config.num_steps)
+        schedules(agent.experience, settings.num_steps)
         settings.num_unrolls(agent.experience.steps_per_unroll)
 
 
-def _require_memory(
-    runs: Sequence[ContenderRun], config: EvaluationConfig, limit: int | None
-) -> None:
-    """Refuse runs of which a job's do not fit in memory together.
+def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
+    """Refuse runs on environments that break their promises, or too large for the memory.
 
     Raises:
-      ValueError: naming the contender and the task.
+      OutputError: if an environment returns something else than it declares.
+      ValueError: naming the contender and the task, if a job's runs do not fit in memory together.
     """
-    checked = set()
-    for group in job_groups(runs, limit):
+    for run in runs:
+        environments.require_declared_outputs(run.task)
+    config, checked = experiment.config, set()
+    for group in job_groups(runs, experiment.runs_per_job):
         contender, task = group[0].contender, group[0].task
         if contender.own_training is not None or (contender.name, task.dynamics) in checked:
             continue
@@ -250,16 +241,10 @@ def _require_memory(
         )
 
 
-def _train_all(
-    runs: Sequence[ContenderRun],
-    config: EvaluationConfig,
-    folder: pathlib.Path,
-    execution: Execution,
-) -> None:
+def _train_all(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
     """Make runs, and check that each one has a result."""
-    folder = folder.absolute()
-    groups = list(job_groups(runs, execution.runs_per_job))
-    executor = execution.executor or LocalExecutor()
+    config, folder = experiment.config, experiment.folder.absolute()
+    groups = list(job_groups(runs, experiment.runs_per_job))
     jobs = [
         Job(
             _described(group),
@@ -269,10 +254,10 @@ def _train_all(
         )
         for group in groups
     ]
-    errors = executor.run("evaluate", jobs, execution.open_progress)
+    errors = experiment.executor.run("evaluate", jobs, experiment.open_progress)
     failed = []
     for error, group in zip(errors, groups, strict=True):
-        if left := [run for run in group if storage.load(run.folder(folder)) is None]:
+        if left := [run for run in group if storage.load(run.folder) is None]:
             reason = error or f"done, yet the result is not in {folder}"
             failed.append(f"{_described(left)}: {reason}")
     if failed:
@@ -302,7 +287,7 @@ def _train(
             f"{platform.node()} has no folder {folder}; expected a workdir on a file system that"
             " all machines share."
         )
-    group = [run for run in group if storage.load(run.folder(folder)) is None]
+    group = [run for run in group if storage.load(run.folder) is None]
     if not group:
         return
 
@@ -311,21 +296,21 @@ def _train(
     def show(steps: int, steps_per_second: float | None, mean_return: float | None) -> None:
         report(steps * runs, {"steps/s": steps_per_second, "return": mean_return})
 
-    folders, checkpoints = [run.folder(folder) for run in group], unfinished_folder(folder, group)
+    checkpoints = unfinished_folder(folder, group)
     try:
-        results = train_runs(group, config, folders, checkpoints, show)
-        for own, result in zip(folders, results, strict=True):
-            storage.save(own, result)
+        results = train_runs(group, config, checkpoints, show)
+        for run, result in zip(group, results, strict=True):
+            storage.save(run.folder, result)
     except Exception:
-        storage.save_failure(folders, traceback.format_exc())
+        storage.save_failure([run.folder for run in group], traceback.format_exc())
         raise
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def _finished(folder: pathlib.Path, run: ContenderRun) -> RunResult:
-    result = storage.load(run.folder(folder))
+def _finished(run: ContenderRun) -> RunResult:
+    result = storage.load(run.folder)
     if result is None:
-        raise OSError(f"The result of {run} has gone from {folder}; start the command again.")
+        raise OSError(f"The result of {run} has gone from {run.folder}; start the command again.")
     return result
 
 
@@ -345,8 +330,10 @@ def _describe(
     }
 
 
-def _circumstances() -> dict[str, Any]:
+def _provenance(experiment: Experiment) -> dict[str, Any]:
+    """Return the experiment's provenance with that of this process."""
     return {
+        **experiment.provenance,
         "jax_version": jax.__version__,
         "python_version": platform.python_version(),
         "machine": platform.platform(),

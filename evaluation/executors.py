@@ -17,7 +17,7 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from disco_common import plugins, stopping
 
@@ -32,21 +32,17 @@ _POLL_SECONDS = 0.5
 _SECONDS_TO_CONNECT = 5.0
 
 
-@runtime_checkable
-class Progress(Protocol):
-    """A display of progress."""
+Show = Callable[[int, Numbers, str], None]
+"""Shows the number of completed units, numbers by name, and the current work, if it has a name."""
 
-    def start(self, completed: int) -> None:
-        """Show the progress from a number of completed units on."""
-        ...
-
-    def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
-        """Show the number of completed units, numbers by name, and the current work."""
-        ...
+OpenProgress = Callable[[str, int], contextlib.AbstractContextManager[Show]]
+"""Opens the display of some work, given its title and its total number of units."""
 
 
-OpenProgress = Callable[[str, int], contextlib.AbstractContextManager[Progress | None]]
-"""Maps a title and a total number of units to a `Progress`, or to None for no display."""
+def silent(title: str, total: int) -> contextlib.AbstractContextManager[Show]:
+    """Open a display that shows nothing."""
+    del title, total
+    return contextlib.nullcontext(lambda *_: None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,19 +87,15 @@ class LocalExecutor:
         An interrupt of this process ends all jobs.
         """
         errors, done = [], 0
-        with open_progress(title, sum(job.units for job in jobs)) as progress:
-            if progress is not None:
-                progress.start(0)
+        with open_progress(title, sum(job.units for job in jobs)) as show:
             for job in jobs:
                 stopping.raise_if_requested()
-                if progress is not None:
-                    progress.update(done, {}, f"{job.name}: starting, compiling")
+                show(done, {}, f"{job.name}: starting, compiling")
 
                 def report(
                     units: int, numbers: Numbers, done: int = done, name: str = job.name
                 ) -> None:
-                    if progress is not None:
-                        progress.update(done + units, numbers, name)
+                    show(done + units, numbers, name)
 
                 errors.append(_error_of(job, report))
                 done += job.units
@@ -216,9 +208,8 @@ class RayExecutor:
             retry_exceptions=list(_errors_that_may_pass()),
         )(_work)
         environment = self._environment()
-        with open_progress(title, sum(job.units for job in jobs)) as progress:
-            if progress is not None:
-                progress.start(0)
+        with open_progress(title, sum(job.units for job in jobs)) as show:
+            show(0, {}, "compiling")
             pending = {
                 work.options(name=job.name).remote(
                     ray.cloudpickle.dumps(job.work), plugins.imported(), environment
@@ -226,14 +217,12 @@ class RayExecutor:
                 for number, job in enumerate(jobs)
             }
             try:
-                return self._wait(jobs, pending, progress)
+                return self._wait(jobs, pending, show)
             except BaseException:
                 self._stop(jobs, pending)
                 raise
 
-    def _wait(
-        self, jobs: Sequence[Job], pending: dict[Any, int], progress: Progress | None
-    ) -> list[str]:
+    def _wait(self, jobs: Sequence[Job], pending: dict[Any, int], show: Show) -> list[str]:
         """Remove jobs from `pending` as they end, until none is left; return the errors."""
         ray = self._ray
         errors, done = [""] * len(jobs), 0
@@ -249,8 +238,7 @@ class RayExecutor:
                     errors[number] = _sentence(getattr(error, "cause", None) or error)
                     _log.warning("%s failed:\n%s", jobs[number].name, str(error).rstrip())
                 done += jobs[number].units
-            if progress is not None:
-                progress.update(done, {"jobs left": len(pending)})
+            show(done, {"jobs left": len(pending)}, "")
         return errors
 
     def _stop(self, jobs: Sequence[Job], pending: Mapping[Any, int]) -> None:

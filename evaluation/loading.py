@@ -144,12 +144,12 @@ def load_agent(folder: str | pathlib.Path, *, imports: bool = False) -> LoadedAg
     if not path.is_dir():
         raise FileNotFoundError(f"{str(folder)!r} is not a folder; expected {_EXPECTED}.")
     run = _run_of(path, imports)
-    agent, learner = agent_of_run(path, run)
+    agent, learner = agent_of_run(run)
     acting_state = jax.device_put(agent.acting_state(learner))
     return LoadedAgent(run.contender.name, run.task, agent, learner, acting_state)
 
 
-def agent_of_run(folder: pathlib.Path, run: ContenderRun) -> tuple[Agent, Any]:
+def agent_of_run(run: ContenderRun) -> tuple[Agent, Any]:
     """Return the agent of a finished run, and its final learning state.
 
     Raises:
@@ -158,7 +158,7 @@ def agent_of_run(folder: pathlib.Path, run: ContenderRun) -> tuple[Agent, Any]:
     """
     agent = run.contender.make(run.task)
     like = jax.eval_shape(agent.init, jax.random.key(0))
-    return agent, jax.device_put(records.load_agent(folder, like))
+    return agent, jax.device_put(records.load_agent(run.folder, like))
 
 
 def _run_of(path: pathlib.Path, imports: bool) -> ContenderRun:
@@ -184,7 +184,7 @@ def _run_of(path: pathlib.Path, imports: bool) -> ContenderRun:
         made = environments.make(task)
     if contender.own_training is not None:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
-    return ContenderRun(contender, contender.observed(made), seed)
+    return ContenderRun.of(contender, made, seed, stored.config, stored.folder)
 
 
 def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:

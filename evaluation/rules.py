@@ -23,7 +23,7 @@ from agents.rule_agent import AgentConfig
 from agents.search_space import RULE_RANGES, with_replay, with_settings
 from disco import rule_sources
 from disco_common import plugins
-from disco_common.ranges import AT_LEAST_0, FRACTION, POSITIVE
+from disco_common.ranges import AT_LEAST_0, FRACTION, POSITIVE, Range
 from disco_common.terminal import require_printable
 from evaluation import storage
 from evaluation.config import EvaluationConfig, algorithm_of
@@ -32,6 +32,7 @@ from evaluation.studies import ablations
 PLUGINS = plugins.define("disco.rules", disco.Rule)
 FILE_SHA256 = "file_sha256"  # In a contender's source, the hash of its rule's file.
 _FILE = "the rule file"  # Of a setting, where it comes from.
+_WIDTH = "network.torso"
 _RANGES = {
     "learning_rate": POSITIVE,
     "end_learning_rate": FRACTION,
@@ -39,6 +40,7 @@ _RANGES = {
     "reward_scale": POSITIVE,
     "lifetime": AT_LEAST_0,
     "network.model": AT_LEAST_0,
+    _WIDTH: Range("positive numbers of units", lambda x: x >= 1),
 }
 
 _log = logging.getLogger(__name__)
@@ -170,35 +172,35 @@ def agent_of(
       disco.RuleFileError: if a setting in the file is not a number in its range.
     """
     agent, origins = config.agent, {}
+    own = {name: getattr(config, f"rule_{name}", None) for name in _RANGES}
+    found = _of_discovery(rule, header, [name for name, x in own.items() if x is None])
 
-    def chosen(name: str, is_used: Callable[[float], bool] = lambda found: True) -> float:
+    def chosen(name: str, is_used: bool = True) -> float:
         """Return the config's setting for rules, or else the file's if used, or the agent's."""
-        if (own := getattr(config, f"rule_{name}", None)) is not None:
+        if own[name] is not None:
             origins[name] = f"config.rule_{name}"
-            return own
-        found = _number_in_file(rule, header, name)
-        if found is None or not is_used(found):
-            origins[name] = f"config.agent.{name}"
-            return getattr(agent, name)
-        origins[name] = _FILE
-        return found
+            return own[name]
+        is_of_file = is_used and name in found
+        origins[name] = _FILE if is_of_file else f"config.agent.{name}"
+        return found[name] if is_of_file else getattr(agent, name)
 
+    replays = 0.0 < found.get("replay_ratio", 0.0) < 1.0
     settings = {
         "learning_rate": chosen("learning_rate"),
-        "end_learning_rate": chosen("end_learning_rate", lambda _: agent.end_learning_rate == 1.0),
-        "replay_ratio": chosen(
-            "replay_ratio", lambda found: 0.0 < found < 1.0 and not agent.replay_ratio
-        ),
+        "end_learning_rate": chosen("end_learning_rate", agent.end_learning_rate == 1.0),
+        "replay_ratio": chosen("replay_ratio", replays and not agent.replay_ratio),
     }
-    if origins["learning_rate"] == _FILE:
-        settings["learning_rate"], origins["learning_rate"] = _for_width(
-            rule, header, settings["learning_rate"], agent.network.torso
-        )
-    reward_scale = chosen("reward_scale", lambda _: agent.reward_scale == 1.0)
+    width, torso = int(found.get(_WIDTH, 0)), agent.network.torso
+    if origins["learning_rate"] == _FILE and width and torso and torso[-1] > width:
+        # With a wider torso, the learning rate is divided by as much, with which Adam changes a
+        # layer's outputs alike at all widths (Yang et al. 2022, arXiv 2203.03466, table 3).
+        settings["learning_rate"] = settings["learning_rate"] * width / torso[-1]
+        origins["learning_rate"] = f"{_FILE}'s, for {torso[-1]} units instead of {width}"
+    reward_scale = chosen("reward_scale", agent.reward_scale == 1.0)
     if config.rule_num_environments is not None:
         agent = with_replay(agent, settings["replay_ratio"], config.rule_num_environments)
     network = agent.network
-    if _number_in_file(rule, header, "network.model") == 0:
+    if found.get("network.model") == 0:
         network = dataclasses.replace(network, model=0)
     agent = with_settings(agent, settings)
     agent = dataclasses.replace(agent, network=network, reward_scale=reward_scale)
@@ -207,69 +209,42 @@ def agent_of(
     elif origins["end_learning_rate"] == _FILE and not agent.lifetime:
         # A longer run goes on with the last learning rate, as a rule knows the agent's age, and the
         # learning rate that belongs to it. A shorter one has the whole fall.
-        lifetime = min(int(_number_in_file(rule, header, "lifetime") or 0), config.budget)
+        lifetime = min(int(found.get("lifetime", 0)), config.budget)
         agent = dataclasses.replace(agent, lifetime=lifetime)
     return agent, {name: origins[name] for name in RULE_RANGES}
 
 
-def _for_width(
-    rule: str, header: dict[str, Any], learning_rate: float, torso: Sequence[int]
-) -> tuple[float, str]:
-    """Return a file's learning rate for agents of another width, and its origin.
+def _of_discovery(rule: str, header: dict[str, Any], names: Sequence[str]) -> dict[str, float]:
+    """Return those of some settings of `_RANGES` of the discovery's agents that the file has.
 
-    With a wider torso than the agents of the discovery had, theirs is divided by as much, with
-    which Adam changes a layer's outputs alike at all widths (Yang et al. 2022, arXiv 2203.03466,
-    table 3).
+    The torso's is the number of units of its last layer, if it has any.
 
     Raises:
-      disco.RuleFileError: if the file's torso is no list of positive numbers.
+      disco.RuleFileError: if one is no number, or not an allowed one, or a part of something that
+        has no parts.
     """
-    found, path = _in_file(rule, header, "network.torso")
-    if not path or found == []:
-        return learning_rate, _FILE
-    if not isinstance(found, list) or not isinstance(found[-1], int) or found[-1] < 1:
-        raise disco.RuleFileError(
-            f"{rule}: the header's {path} is {found!r:.100}; expected positive numbers of units."
+
+    def refusal(path: str, found: Any, expected: str) -> disco.RuleFileError:
+        return disco.RuleFileError(
+            f"{rule}: the header's {path} is {found!r:.100}; expected {expected}."
         )
-    width = found[-1]
-    if not torso or torso[-1] <= width:
-        return learning_rate, _FILE
-    said = f"{_FILE}'s, for {torso[-1]} units instead of {width}"
-    return learning_rate * width / torso[-1], said
 
-
-def _number_in_file(rule: str, header: dict[str, Any], name: str) -> float | None:
-    """Return a setting of `_RANGES` of the discovery's agents; None if the file lacks it.
-
-    Raises:
-      disco.RuleFileError: if it is no number, or not an allowed one.
-    """
-    found, path = _in_file(rule, header, name)
-    if not path:
-        return None
-    allowed, is_number = _RANGES[name], type(found) in (int, float)
-    if not is_number or not math.isfinite(found) or not allowed.contains(found):
-        raise disco.RuleFileError(
-            f"{rule}: the header's {path} is {found!r:.100}; expected {allowed.expected}."
-        )
-    return float(found)
-
-
-def _in_file(rule: str, header: dict[str, Any], name: str) -> tuple[Any, str]:
-    """Return a setting of the discovery's agents as it is in the file, and its path there.
-
-    The path is empty if the file lacks it.
-
-    Raises:
-      disco.RuleFileError: if it is a part of something that has no parts.
-    """
-    found, path = header.get("provenance", {}), "provenance"
-    for part in ("agent", *name.split(".")):
-        if not isinstance(found, dict):
-            raise disco.RuleFileError(
-                f"{rule}: the header's {path} is {found!r:.100}; expected names."
-            )
-        if part not in found:
-            return None, ""
-        found, path = found[part], f"{path}.{part}"
-    return found, path
+    whole, path, parts = header, "", []
+    for part in ("provenance", "agent", "network"):
+        whole, path = whole.get(part, {}), f"{path}.{part}".lstrip(".")
+        if not isinstance(whole, dict):
+            raise refusal(path, whole, "names")
+        parts.append(whole)
+    _, agent, network = parts
+    entries, found = agent | {f"network.{x}": y for x, y in network.items()}, {}
+    for name in names:
+        if name not in entries or (name == _WIDTH and entries[name] == []):
+            continue
+        path, value, allowed = f"provenance.agent.{name}", entries[name], _RANGES[name]
+        if name == _WIDTH:
+            value = value[-1] if isinstance(value, list) and type(value[-1]) is int else None
+        is_number = type(value) in (int, float)
+        if not is_number or not math.isfinite(value) or not allowed.contains(value):
+            raise refusal(path, entries[name], allowed.expected)
+        found[name] = float(value)
+    return found

@@ -2,9 +2,13 @@
 
 The workdir of an evaluation holds
 
-    config.json, version.txt   settings and version of the code (`launch.support.workdirs`)
+    config.json, version.txt, arguments.json
+                               settings, version of the code, and the command's arguments
+                               (`launch.support.workdirs`)
     .lock, .lock.json          the lock, and the process that holds it (`launch.support.workdirs`)
     rules/<contender>.npz      copies of the rule files (`launch.evaluate`)
+    tuned.json                 tuned settings of its contenders (`evaluation.tuned_settings`)
+    references.json            scores between which it normalises (`evaluation.scoring.references`)
     manifest.json              tasks, contenders and provenance (`evaluation.report.stored`)
     runs/                      a folder for each run, see below
     unfinished/<crc32>/        of a job group (runs that are trained together), until it is done:

@@ -38,26 +38,33 @@ _EXAMINATION_SEED_STEP = 2**31 - 1
 _log = logging.getLogger(__name__)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class ContenderRun:
-    """One agent on one task.
+@dataclasses.dataclass(frozen=True)
+class ContenderRun(records.Run):
+    """One run of a contender, in an evaluation's folder.
 
     Attributes:
-      contender: its rule and agent.
-      task: its environment.
-      seed_index: of `EvaluationConfig.all_seeds`.
+      contender: its rule and agent, or its algorithm.
+      index: of its seed among `EvaluationConfig.all_seeds`.
     """
 
     contender: Contender
-    task: environments.Environment
-    seed_index: int
+    index: int
+
+    @classmethod
+    def of(
+        cls,
+        contender: Contender,
+        task: environments.Environment,
+        index: int,
+        config: EvaluationConfig,
+        workdir: pathlib.Path,
+    ) -> "ContenderRun":
+        """Return the run on a task with the seed of this index."""
+        folder = storage.run_path(workdir.absolute(), contender.name, task.name, index)
+        return cls(contender.observed(task), config.all_seeds[index], folder, contender, index)
 
     def __str__(self) -> str:
-        return f"{self.contender.name} on {self.task.name}, seed {self.seed_index}"
-
-    def folder(self, workdir: pathlib.Path) -> pathlib.Path:
-        """Return its folder in an evaluation's folder."""
-        return storage.run_path(workdir, self.contender.name, self.task.name, self.seed_index)
+        return f"{self.contender.name} on {self.task.name}, seed {self.index}"
 
 
 def job_groups(runs: Sequence[ContenderRun], most: int | None) -> Iterator[list[ContenderRun]]:
@@ -94,7 +101,7 @@ def unfinished_folder(workdir: pathlib.Path, group: Sequence[ContenderRun] = ())
     """Return the folder for the checkpoints of a job group, or of all job groups."""
     if not group:
         return workdir / "unfinished"
-    names = [[run.contender.name, run.task.name, run.seed_index] for run in group]
+    names = [[run.contender.name, run.task.name, run.index] for run in group]
     return workdir / "unfinished" / f"{json_lines.crc32(names):08x}"
 
 
@@ -127,7 +134,6 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
 def train_runs(
     group: Sequence[ContenderRun],
     config: EvaluationConfig,
-    folders: Sequence[pathlib.Path],
     group_folder: pathlib.Path,
     report: Report = lambda *_: None,
 ) -> list[RunResult]:
@@ -137,7 +143,6 @@ def train_runs(
       group: one run; or several in JAX environments of equal dynamics, of contenders whose agents
         differ in arrays only.
       config: of the evaluation.
-      folders: of each run.
       group_folder: folder for the checkpoints that the group's runs in JAX environments share.
       report: see `training.schedule`.
 
@@ -153,24 +158,20 @@ def train_runs(
     compilation.limit_programs()
     contender, task = group[0].contender, group[0].task
     settings = config.training
-    runs = [
-        records.Run(run.task, config.all_seeds[run.seed_index], folder)
-        for run, folder in zip(group, folders, strict=True)
-    ]
     if contender.own_training is not None:
-        one = self_contained.train(contender.own_training, runs[0], settings, report)
+        one = self_contained.train(contender.own_training, group[0], settings, report)
         return [RunResult.of(one, config, "unknown (self-contained agent)")]
     by_name = {run.contender.name: run.contender.make(task) for run in group}
     agents = [by_name[run.contender.name] for run in group]
     if task.is_host:
-        trained = [host.train(agents[0], runs[0], settings, report)]
+        trained = [host.train(agents[0], group[0], settings, report)]
     else:
-        trained = device.train(agents, runs, settings, group_folder, report)
+        trained = device.train(agents, group, settings, group_folder, report)
     found = []
-    for run, agent, folder, one in zip(group, agents, folders, trained, strict=True):
-        records.save_agent(folder, one.learner)
+    for run, agent, one in zip(group, agents, trained, strict=True):
+        records.save_agent(run.folder, one.learner)
         with _keeping_result(run, "examination results"):
-            _examine(run, config, agent, one.learner, folder)
+            _examine(run, agent, one.learner)
         strip = _strip(run, config, agent, one.learner)
         found.append(RunResult.of(one, config, _devices(), strip))
     return found
@@ -192,7 +193,7 @@ def _strip(run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: A
     """Return a picture with frames of the trained agent; empty if there is none or it fails."""
     if (
         config.strip_frames == 0
-        or run.seed_index
+        or run.index
         or not agent.experience.updates
         or pictures.image_index(run.task.dynamics.observation_spec()) is None
     ):
@@ -202,27 +203,24 @@ def _strip(run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: A
     return b""
 
 
-def _examine(
-    run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: Any, folder: pathlib.Path
-) -> None:
+def _examine(run: ContenderRun, agent: Agent, learner: Any) -> None:
     """Record what an agent's own examination finds; nothing for an agent without one."""
     if not isinstance(agent, ExaminedAgent):
         return
-    seed = config.all_seeds[run.seed_index]
     played = playing.play(
         agent,
         learner,
         run.task,
         _EXAMINED_STEPS,
         min(agent.experience.num_environments, _EXAMINED_ENVIRONMENTS),
-        environments.seed_of(run.task.name, seed, _EXAMINATION_SEED_STEP),
+        environments.seed_of(run.task.name, run.seed, _EXAMINATION_SEED_STEP),
     )
-    key = keys.key(seed, Purpose.EXAMINE, keys.code(run.task.name))
+    key = keys.key(run.seed, Purpose.EXAMINE, keys.code(run.task.name))
     found = agent.examine(jax.device_put(learner), played, key)
-    run_records = Records(folder)
+    run_records = Records(run.folder)
     run_records.add_metrics(run_records.last_step(), found.metrics)
     for name, picture in found.pictures.items():
-        write_atomically(folder / name, picture)
+        write_atomically(run.folder / name, picture)
 
 
 def _devices() -> str:

@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from agents.rule_agent import AgentConfig
@@ -23,8 +23,7 @@ from agents.search_space import Settings
 from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from environments import Environment
-from evaluation.config import EvaluationConfig
-from evaluation.contenders import RuleContender, fingerprints
+from evaluation.config import EvaluationConfig, algorithm_of
 
 SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
 TUNED_FILE = "tuned.json"  # In a workdir, the tuned settings of its contenders.
@@ -75,6 +74,7 @@ class TunedSettings:
       agent, discount: settings that all contenders shared (`common_settings`).
       seed: of the search.
       contenders: by the algorithm's or the rule's name.
+      path: of the file that they were read from, which it does not hold.
     """
 
     tasks: list[str]
@@ -83,6 +83,90 @@ class TunedSettings:
     discount: float | None
     seed: int
     contenders: dict[str, Tuned]
+    path: pathlib.Path = dataclasses.field(default=pathlib.Path(TUNED_FILE), compare=False)
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether they come with this package, and rules that they do not fit keep their own."""
+        return self.path == SHIPPED_FILE
+
+    def of_baseline(self, name: str, config: EvaluationConfig) -> Settings:
+        """Return the settings of a tuned baseline of the config, `NAME_tuned`.
+
+        Raises:
+          ValueError: naming the file, if they are for another budget or other agents, or lack a
+            baseline of the config.
+        """
+        reason = self._misfit(config)
+        if reason and self.is_shipped:
+            raise ValueError(
+                f"baselines has {', '.join(config.tuned_baselines)}, and the tuned settings of this"
+                f" package are {reason}. Expected others (launch.tune, --tuned=FILE), or baselines"
+                " with their literature's settings."
+            )
+        if reason:
+            raise ValueError(f"{self.path} is {reason}.")
+        if missing := sorted(set(config.tuned_baselines.values()) - set(self.contenders)):
+            has = sorted(self.contenders)
+            raise ValueError(f"{self.path} has no settings for {missing}; it has some for {has}.")
+        return self.contenders[algorithm_of(name)].settings
+
+    def of_rule(self, name: str, sha256: str, config: EvaluationConfig) -> Settings | None:
+        """Return the settings of the agents of a rule of this name and fingerprint.
+
+        None if the rule keeps its own, as the file lacks it or, of the settings that come with this
+        package, as they do not fit or the config sets any of these settings itself. A warning says
+        so, except of rules that this package does not have.
+
+        Raises:
+          ValueError: naming the file, if it is for another budget, other agents or another rule.
+        """
+        one, reason = self.contenders.get(name), self._misfit(config)
+        is_same = one is not None and one.parameters_sha256 == sha256
+        if self.is_shipped:
+            own = [x for x in _UNTUNED if getattr(config, x) != getattr(EvaluationConfig, x)]
+            why = f"config.{own[0]} is set" if own else reason and f"they are {reason}"
+            if is_same and why:
+                said = "The rule %s keeps its settings, not this package's tuned ones: %s."
+                _log.warning(said, name, why)
+            return one.settings if one is not None and is_same and not why else None
+        if one is not None and not is_same:
+            reason = reason or (
+                f"for another rule {name!r} (parameters_sha256 {one.parameters_sha256!r:.70});"
+                f" expected {sha256!r}"
+            )
+        if reason:
+            raise ValueError(f"{self.path} is {reason}.")
+        if one is None:
+            said = "%s has no settings for the rule %s, which keeps its own."
+            _log.warning(said, self.path, name)
+        return None if one is None else one.settings
+
+    def used_by(self, names: Collection[str], tasks: Sequence[Environment]) -> "TunedSettings":
+        """Return the settings of contenders of an evaluation; warn of tasks they were tuned on."""
+        seen = [task.name for task in tasks if task.name in self.tasks]
+        if names and seen:
+            said = f"{', '.join(seen[:5])}{', ...' if len(seen) > 5 else ''}"
+            of = f"{len(seen)} of the {len(tasks)}"
+            _log.warning("%s was tuned on %s tasks of this evaluation: %s.", self.path, of, said)
+        own = {name: one for name, one in self.contenders.items() if name in names}
+        return dataclasses.replace(self, contenders=own)
+
+    def _misfit(self, config: EvaluationConfig) -> str:
+        """Return in what the evaluations differ that the settings are for; empty if in nothing."""
+
+        def flat(budget: int, agent: Mapping[str, Any], discount: float | None) -> dict[str, Any]:
+            of_agent = {f"agent.{name}": value for name, value in agent.items()}
+            return {"budget": budget, **of_agent, "rule_discount": discount}
+
+        found = flat(self.budget, _completed(self.agent), self.discount)
+        for name, value in flat(config.num_steps, **common_settings(config)).items():
+            if found.get(name) != value:
+                return (
+                    f"for config.{name} {found.get(name)!r:.300}; expected {value!r:.300}, that of"
+                    " the evaluation"
+                )
+        return ""
 
 
 def common_settings(config: EvaluationConfig) -> dict[str, Any]:
@@ -99,6 +183,7 @@ def write(path: pathlib.Path, tuned: TunedSettings) -> None:
       OSError: if it cannot be written.
     """
     found = {"format": _FORMAT, **dataclasses.asdict(tuned)}
+    del found["path"]
     write_atomically(path, json.dumps(found, indent=1, allow_nan=False) + "\n")
 
 
@@ -123,7 +208,8 @@ def read(path: pathlib.Path) -> TunedSettings:
                 if not isinstance(value, int | float) or value != value:
                     raise ValueError(f"the setting {name!r} is {value!r:.50}; expected a number.")
         contenders = {name: Tuned(**entry) for name, entry in found["contenders"].items()}
-        return TunedSettings(**{"discount": None, **found, "contenders": contenders})
+        found = {"discount": None, **found, "contenders": contenders}
+        return TunedSettings(**found, path=path)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is no file of tuned settings: {error}") from error
 
@@ -138,121 +224,26 @@ def _require(entry: Any, types: Mapping[str, type]) -> None:
             raise ValueError(f"{name!r} is {value!r:.50}; expected {kind.__name__}.")
 
 
-def find_tuned(
-    file: str,
-    workdir: str | os.PathLike,
-    config: EvaluationConfig,
-    tasks: Sequence[Environment],
-    rules: Sequence[RuleContender] = (),
-) -> TunedSettings | None:
-    """Return the tuned settings of an evaluation's contenders, or None if no contender has any.
-
-    A rule keeps its own settings where the file lacks it or, of the settings that come with this
-    package, where they do not fit or the config sets any of these settings itself.
+def find(file: str, workdir: str | os.PathLike) -> TunedSettings | None:
+    """Return the tuned settings of an evaluation; None for none.
 
     Args:
-      file: of tuned settings, of `launch.tune`; `SHIPPED` for the copy in the workdir, or without
-        one those that come with this package; empty for none.
+      file: of tuned settings, of `launch.tune`, or if it is gone the copy in the workdir; `SHIPPED`
+        for that copy, or without one those that come with this package; empty for none.
       workdir: of the evaluation.
-      config: of the evaluation.
-      tasks: of the evaluation. There is a warning if the settings were tuned on one of them.
-      rules: that are evaluated. There is a warning for each that was not tuned.
 
     Raises:
       OSError: if neither can be read.
-      ValueError: naming the file, if it is damaged, or is for another budget, other agents or
-        another rule, or lacks a baseline.
+      ValueError: naming the file, if it is damaged.
     """
     if not file:
         return None
-    evaluated = fingerprints(rules)
     path, copy = pathlib.Path(os.path.expanduser(file)), pathlib.Path(workdir) / TUNED_FILE
-    has_copy = os.path.lexists(copy)
-    if has_copy and (file == SHIPPED or not path.exists()):
+    if os.path.lexists(copy) and (file == SHIPPED or not path.exists()):
         path = copy
     elif file == SHIPPED:
         path = SHIPPED_FILE
-    found = read(path)
-    names = set(config.tuned_baselines.values())
-    if file == SHIPPED and not has_copy:
-        names |= _fitting_rules(found, config, evaluated, bool(names))
-    elif reason := misfit(found, config, evaluated):
-        raise ValueError(f"{path} is {reason}.")
-    else:
-        names |= set(evaluated)
-        if file != SHIPPED:
-            for name in sorted(set(evaluated) - set(found.contenders)):
-                _log.warning("%s has no settings for the rule %s, which keeps its own.", path, name)
-    if missing := sorted(names - set(found.contenders) - set(evaluated)):
-        raise ValueError(
-            f"{path} has no settings for {missing}; it has some for {sorted(found.contenders)}."
-        )
-    contenders = {name: one for name, one in found.contenders.items() if name in names}
-    seen = [task.name for task in tasks if task.name in found.tasks]
-    if contenders and seen:
-        said = f"{', '.join(seen[:5])}{', ...' if len(seen) > 5 else ''}"
-        of = f"{len(seen)} of the {len(tasks)}"
-        _log.warning("%s was tuned on %s tasks of this evaluation: %s.", path, of, said)
-    return dataclasses.replace(found, contenders=contenders) if contenders else None
-
-
-def _fitting_rules(
-    found: TunedSettings, config: EvaluationConfig, rules: Mapping[str, str], is_needed: bool
-) -> set[str]:
-    """Return the rules that have the settings that come with this package.
-
-    `rules` has fingerprints of the evaluated rules, by name; `is_needed` says whether there are
-    tuned baselines.
-
-    Raises:
-      ValueError: if there are tuned baselines, which the settings do not fit.
-    """
-    known = {name: one.parameters_sha256 for name, one in found.contenders.items()}
-    same = {name for name, sha256 in rules.items() if known.get(name) == sha256}
-    own = [x for x in _UNTUNED if getattr(config, x) != getattr(EvaluationConfig, x)]
-    if same and own:
-        _log.warning("Rules have the config's settings, not tuned ones: %s is set.", own[0])
-        same = set()
-    reason = misfit(found, config)
-    if reason and is_needed:
-        raise ValueError(
-            f"baselines has {', '.join(config.tuned_baselines)}, and the tuned settings of this"
-            f" package are {reason}. Expected others (launch.tune, --tuned=FILE), or baselines with"
-            " their literature's settings."
-        )
-    if reason and same:
-        _log.warning("Rules have their own settings, as this package's tuned ones are %s.", reason)
-        same = set()
-    return same
-
-
-def misfit(
-    tuned: TunedSettings, config: EvaluationConfig, rules: Mapping[str, str] | None = None
-) -> str:
-    """Return in what the evaluations differ that tuned settings are for; empty if in nothing.
-
-    `rules` has fingerprints of the evaluated rules, by name.
-    """
-
-    def flat(budget: int, agent: Mapping[str, Any], discount: float | None) -> dict[str, Any]:
-        of_agent = {f"agent.{name}": value for name, value in agent.items()}
-        return {"budget": budget, **of_agent, "rule_discount": discount}
-
-    found = flat(tuned.budget, _completed(tuned.agent), tuned.discount)
-    for name, value in flat(config.num_steps, **common_settings(config)).items():
-        if found.get(name) != value:
-            return (
-                f"for config.{name} {found.get(name)!r:.300}; expected {value!r:.300}, that of the"
-                " evaluation"
-            )
-    for name, sha256 in (rules or {}).items():
-        one = tuned.contenders.get(name)
-        if one is not None and one.parameters_sha256 != sha256:
-            return (
-                f"for another rule {name!r} (parameters_sha256 {one.parameters_sha256!r:.70});"
-                f" expected {sha256!r}"
-            )
-    return ""
+    return read(path)
 
 
 def _completed(agent: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,8 +253,3 @@ def _completed(agent: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(network, dict):
         agent = {**agent, "network": {**known["network"], **network}}
     return {**known, **agent}
-
-
-def settings_by_contender(found: TunedSettings | None) -> dict[str, Settings]:
-    """Return the settings of each contender that has tuned ones."""
-    return {} if found is None else {name: x.settings for name, x in found.contenders.items()}

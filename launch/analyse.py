@@ -9,40 +9,41 @@ rule, and then plays it. The report shows what the weights of the policy target'
 if they are outputs of the meta-network, and, if agents have predictions y and z, their confidence
 along an episode, their saliency on the observations, how well probes decode future events from
 them, and the influence of later predictions on earlier targets; ablations, in which the rule does
-not read the agent's predictions, show their effect on learning. Settings are those of
-`launch.evaluate`.
+not read the agent's predictions, show their effect on learning. Settings, and workdirs, in which
+runs are continued, are as in `launch.evaluate`; there are no baselines.
 """
+
+import pathlib
 
 from absl import flags
 
 from launch.support import commands
-from launch.support.command_flags import define_config, define_output_folder, only_prints_config
-from launch.support.evaluation_flags import first_suite, suites_of
+from launch.support.command_flags import config_overrides, only_prints_config
+from launch.support.evaluation_flags import define_task_flags
 
 
 def main() -> None:
     """Run the command."""
-    from disco_common.configuration import from_config
     from disco_common.terminal import printable
-    from evaluation.config import EvaluationConfig
     from evaluation.contenders import rule_contenders
-    from evaluation.evaluate import check, resolve
+    from evaluation.evaluate import Experiment, check
     from evaluation.rules import copies_in
     from evaluation.studies.analysis import AnalysisConfig, analyse
     from launch.support import evaluations
 
-    values = flags.FLAGS
-    config = from_config(EvaluationConfig, values.config)
+    values, unread = flags.FLAGS, "baselines"
+    if unread in config_overrides():
+        raise ValueError(
+            f"--config.{unread} is given, and an analysis reads none; expected --rule alone."
+        )
+    tasks, config = evaluations.read_flags(values)
     settings = AnalysisConfig(values.steps, values.environments, values.horizon)
     (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
-    tasks = resolve(suites_of(values.suite))
-    check(tasks, [contender], config)
-    identity = evaluations.Identity.of("analyse", tasks, config, [contender])
-    with evaluations.opened_workdir(values.workdir, identity) as folder:
-        execution = evaluations.shown()
-        files = analyse(
-            contender, tasks, config, settings, folder, evaluations.provenance(), execution
-        )
+    check(Experiment(tasks, config, pathlib.Path(values.workdir)), [contender])
+    with evaluations.opened(
+        "analyse", values, tasks, config, [contender], [f"config.{unread}"]
+    ) as experiment:
+        files = analyse(experiment, contender, settings)
     print("Written: " + ", ".join(map(printable, files)))
 
 
@@ -50,18 +51,10 @@ def _define_flags() -> None:
     flags.DEFINE_string(
         "rule", None, "Rule file, or name of a rule in the zoo.", required=not only_prints_config()
     )
-    flags.DEFINE_string("suite", "catch/8x8", "Suites or environments, separated by commas.")
-    define_output_folder("workdir", "Folder for all results.")
     flags.DEFINE_integer("steps", 500, "Steps that the trained agent plays.")
     flags.DEFINE_integer("environments", 8, "Parallel environments that it plays in.")
     flags.DEFINE_integer("horizon", 10, "Future transitions that the probes predict.")
-    define_config("evaluate", _family)
-
-
-def _family() -> str:
-    from environments import registry
-
-    return registry.family_of(first_suite("catch"))
+    define_task_flags("catch/8x8")
 
 
 if __name__ == "__main__":

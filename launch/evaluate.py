@@ -15,15 +15,15 @@ then share the workdir's file system:
     python -m launch.evaluate --rule=first.npz --suite=grid_heldout --workdir=/shared/heldout \
         --executor=ray --ray_address=auto
 
-A run that fails by chance is retried, up to three times. If some runs fail, the others are still
-made, the exit status is 3, and no report is written; `failure.txt` in a run's folder has its
+A run that fails by chance is tried up to three times in all. If some runs fail, the others are
+still made, the exit status is 3, and no report is written; `failure.txt` in a run's folder has its
 traceback. SIGTERM and Ctrl-C write a checkpoint and end the command with status 143 or 130.
 """
 
 from absl import flags
 
 from launch.support import commands, tracking
-from launch.support.command_flags import define_dry_run
+from launch.support.command_flags import config_overrides, define_dry_run
 from launch.support.evaluation_flags import define_flags, define_tuned
 
 
@@ -33,10 +33,9 @@ def main() -> None:
     from launch.support.display import print_evaluation
 
     values = flags.FLAGS
-    if values.dry_run:
-        evaluations.show_dry_run(evaluations.of_flags(values), evaluations.runs_per_job(values))
-    else:
-        print_evaluation(evaluations.run_tracked(values))
+    tasks, config = evaluations.read_flags(values)
+    if written := evaluations.run(values, tasks, config, config_overrides()):
+        print_evaluation(written)
 
 
 def _define_flags() -> None:

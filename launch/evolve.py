@@ -14,12 +14,13 @@ only the generations that are missing; with more `--generations`, it continues t
 """
 
 import dataclasses
+import pathlib
 
 from absl import flags
 
 from launch.support import commands
 from launch.support.command_flags import only_prints_config
-from launch.support.evaluation_flags import define_task_flags, suites_of
+from launch.support.evaluation_flags import define_task_flags
 
 # What a rule's file says of the rule before the evolution.
 _OF_ANOTHER_RULE = ("probe_score", "evaluations")
@@ -27,21 +28,16 @@ _OF_ANOTHER_RULE = ("probe_score", "evaluations")
 
 def main() -> None:
     """Run the command."""
-    from disco_common import stopping
-    from disco_common.configuration import from_config
     from disco_common.terminal import printable
-    from evaluation.config import EvaluationConfig
     from evaluation.contenders import rule_contenders
-    from evaluation.evaluate import resolve
+    from evaluation.evaluate import Experiment
     from evaluation.rules import copies_in
     from evaluation.studies import evolution
     from launch.support import evaluations
 
-    commands.use_all_cores()
     values = flags.FLAGS
-    config = from_config(EvaluationConfig, values.config)
+    tasks, config = evaluations.read_flags(values)
     config = dataclasses.replace(config, baselines=(), seeds=1)
-    tasks = resolve(suites_of(values.suite, values.env_kwargs))
     (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
     settings = evolution.EvolutionConfig(
         generations=values.generations,
@@ -50,28 +46,17 @@ def main() -> None:
         sigma=values.sigma,
         seed=values.search_seed,
     )
-    evolution.check(contender, tasks, config, settings)
-    identity = evaluations.Identity.of("evolve", tasks, config, [contender], search=settings)
+    evolution.check(Experiment(tasks, config, pathlib.Path(values.workdir)), contender, settings)
     of_start = contender.source["header"].get("provenance", {})
     kept = {name: x for name, x in of_start.items() if name not in _OF_ANOTHER_RULE}
-    with (
-        stopping.ending_in_time(),
-        stopping.noting(),
-        evaluations.opened_workdir(
-            values.workdir, identity, [contender], ["search.generations"]
-        ) as folder,
-    ):
-        evolution.evolve(
-            contender,
-            tasks,
-            config,
-            settings,
-            folder,
-            kept | evaluations.provenance(),
-            evaluations.shown(),
-        )
+    changeable = ["search.generations"]
+    with evaluations.opened(
+        "evolve", values, tasks, config, [contender], changeable, search=settings
+    ) as experiment:
+        own = dataclasses.replace(experiment, provenance={**kept, **experiment.provenance})
+        evolution.evolve(own, contender, settings)
     names = (evolution.RULE, evolution.TABLE, f"{evolution.PLOT}.png")
-    print(f"Written: {', '.join(printable(folder / name) for name in names)}")
+    print(f"Written: {', '.join(printable(experiment.folder / name) for name in names)}")
 
 
 def _define_flags() -> None:

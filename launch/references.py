@@ -22,23 +22,19 @@ def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
     from evaluation.scoring import references
+    from evaluation.storage import REFERENCES
     from evaluation.studies.reference_scores import reference_scores
-    from evaluation.tuned_settings import find_tuned, settings_by_contender
     from launch.support import evaluations
     from launch.support.display import print_rows
 
     values = flags.FLAGS
     tasks, config = evaluations.read_flags(values)
-    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks))
-    identity = evaluations.Identity.of("references", tasks, config, tuned=tuned)
-    with (
-        evaluations.opened(values) as how,
-        evaluations.opened_workdir(values.workdir, identity) as folder,
-    ):
-        found, reasons = reference_scores(
-            tasks, config, tuned, values.train, folder, evaluations.provenance(), how
-        )
-        references.write(folder / "references.json", found)
+    contenders, tuned = evaluations.contenders_of(values, [], tasks, config)
+    known = {"tuned": evaluations.tuned_of(contenders)}
+    with evaluations.opened("references", values, tasks, config, **known) as experiment:
+        found, reasons = reference_scores(experiment, tuned, trains=values.train)
+        file = experiment.folder / REFERENCES
+        references.write(file, found)
     rows = [
         {
             "task": name,
@@ -52,7 +48,7 @@ def main() -> None:
         print_rows("Reference scores", rows)
     for name, reason in reasons.items():
         print(printable(f"{name} has none: {reason}."))
-    print(f"Written: {printable(folder / 'references.json')}")
+    print(f"Written: {printable(file)}")
 
 
 def _define_flags() -> None:

@@ -18,23 +18,17 @@ from launch.support.evaluation_flags import define_flags, define_tuned
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from evaluation.contenders import make_contenders, rule_contenders
-    from evaluation.rules import copies_in
+    from evaluation.contenders import RuleContender
     from evaluation.studies.robustness import robustness
-    from evaluation.tuned_settings import find_tuned, settings_by_contender
     from launch.support import evaluations
 
     values = flags.FLAGS
     tasks, config = evaluations.read_flags(values)
-    own = rule_contenders([values.rule], config, copies_in(values.workdir))
-    tuned = settings_by_contender(find_tuned(values.tuned, values.workdir, config, tasks, own))
-    contenders = make_contenders(own, config, tuned=tuned)
-    identity = evaluations.Identity.of("robustness", tasks, config, own, tuned)
-    with (
-        evaluations.opened(values) as how,
-        evaluations.opened_workdir(values.workdir, identity, own) as folder,
-    ):
-        files = robustness(contenders, tasks, config, folder, evaluations.provenance(), how)
+    contenders, _ = evaluations.contenders_of(values, [values.rule], tasks, config)
+    own = [x for x in contenders if isinstance(x, RuleContender)]
+    known = {"tuned": evaluations.tuned_of(contenders)}
+    with evaluations.opened("robustness", values, tasks, config, own, **known) as experiment:
+        files = robustness(experiment, contenders)
     print("Written: " + ", ".join(map(printable, files)))
 
 

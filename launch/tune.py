@@ -38,21 +38,12 @@ def main() -> None:
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
     evaluated = rule_contenders(rules, config, copies_in(values.workdir))
-    identity = evaluations.Identity.of(
-        "tune",
-        tasks,
-        config,
-        evaluated,
-        ranges={x: _described(ranges) for x, ranges in tuning.all_ranges().items()},
-        rule_ranges=_described(RULE_RANGES),
-    )
-    with (
-        evaluations.opened(values) as how,
-        evaluations.opened_workdir(values.workdir, identity, evaluated) as folder,
-    ):
-        found = tuning.tune(
-            evaluated, tasks, config, values.trials, folder, evaluations.provenance(), how
-        )
+    searched = {
+        "ranges": {x: _described(ranges) for x, ranges in tuning.all_ranges().items()},
+        "rule_ranges": _described(RULE_RANGES),
+    }
+    with evaluations.opened("tune", values, tasks, config, evaluated, **searched) as experiment:
+        found = tuning.tune(experiment, evaluated, values.trials)
     rows = [
         {
             "contender": name,
@@ -63,6 +54,7 @@ def main() -> None:
         for name, one in found.contenders.items()
     ]
     print_rows(f"Best of {values.trials} trials", rows)
+    folder = experiment.folder
     print(printable(f"Written: {folder / TUNED_FILE}, {folder / 'tuning.csv'}"))
 
 

@@ -34,9 +34,8 @@ from disco_common import json_lines
 from disco_common.files import write_atomically
 from disco_common.ranges import Count, require_ranges
 from evaluation import playing
-from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender, random_policy
-from evaluation.evaluate import Execution, evaluate
+from evaluation.evaluate import Experiment, evaluate
 from evaluation.loading import agent_of_run
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
@@ -94,36 +93,29 @@ class AnalysisConfig:
 
 
 def analyse(
-    contender: RuleContender,
-    tasks: Sequence[environments.Environment],
-    config: EvaluationConfig,
-    settings: AnalysisConfig,
-    folder: pathlib.Path,
-    provenance: dict[str, Any],
-    execution: Execution,
+    experiment: Experiment, contender: RuleContender, settings: AnalysisConfig
 ) -> list[pathlib.Path]:
     """Analyse a discovered rule on tasks; return the files of the report.
 
-    Agents are trained and stored as `evaluation.evaluate.evaluate` does it, with the same
-    arguments.
+    Agents are trained and stored as `evaluation.evaluate.evaluate` does it.
 
     Raises:
       ValueError: if the rule is not a discovered one, or cannot act on a task.
       OSError: if something cannot be written.
     """
-    rule, runs = contender.rule, folder / "evaluation"
+    rule, config, folder = contender.rule, experiment.config, experiment.folder
+    runs = folder / "evaluation"
     if not isinstance(rule, DiscoveredRule):
         raise ValueError(f"{contender.name!r} is not a discovered rule; expected one.")
     contenders = [random_policy(config), contender]
     if rule.has_predictions:
         contenders += _without_predictions(contender, rule)
-    evaluate(tasks, contenders, config, runs, provenance, execution)
+    evaluate(dataclasses.replace(experiment, folder=runs), contenders)
     first, pushes = policy_updates.push_section(contender.name, rule)
     sections: list[policy_updates.PushSection | AnalysisSection] = [first]
     numbers: dict[str, Any] = {"push": pushes}
-    for task in tasks:
-        run = ContenderRun(contender, task, 0)
-        agent, learner = agent_of_run(run.folder(runs), run)
+    for task in experiment.tasks:
+        agent, learner = agent_of_run(ContenderRun.of(contender, task, 0, config, runs))
         assert isinstance(agent, RuleAgent)
         heading = f"{contender.name} on {task.name}"
         section, numbers[task.name] = _analyse_agent(

@@ -19,7 +19,7 @@ for each generation, and are the same for all its candidates.
 import dataclasses
 import math
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
@@ -36,7 +36,8 @@ from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import Count, Positive, Range, require_ranges
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender
-from evaluation.evaluate import Execution
+from evaluation.evaluate import Experiment
+from evaluation.executors import Show
 from evaluation.report.drawing import Drawing
 from evaluation.report.evaluation_files import to_csv
 from evaluation.rules import fingerprint
@@ -87,10 +88,7 @@ class Generation(NamedTuple):
 
 
 def check(
-    contender: RuleContender,
-    tasks: Sequence[environments.Environment],
-    config: EvaluationConfig,
-    settings: EvolutionConfig,
+    experiment: Experiment, contender: RuleContender, settings: EvolutionConfig
 ) -> tuple[disco.AnchoredRule, dict[str, references.Reference]]:
     """Return the rule, and the reference scores of the tasks that have some.
 
@@ -98,7 +96,7 @@ def check(
       ValueError: if the rule's prior is not computed from the age, a task is simulated on the host,
         or there are too few tasks with references.
     """
-    rule = contender.rule
+    rule, tasks, budget = contender.rule, experiment.tasks, experiment.config.num_steps
     if not isinstance(rule, disco.AnchoredRule) or not (
         rule.sizes.prior_outputs and rule.sizes.agent_features
     ):
@@ -108,7 +106,7 @@ def check(
         )
     if on_host := [task.name for task in tasks if task.is_host]:
         raise ValueError(f"{on_host!r:.300} are simulated on the host; expected JAX environments.")
-    known, reasons = references.of_tasks(tasks, config.num_steps, references.shipped())
+    known, reasons = references.of_tasks(tasks, budget, references.shipped())
     if len(known) < settings.num_tasks:
         raise ValueError(
             f"{len(known)} tasks have reference scores; expected at least num_tasks"
@@ -118,28 +116,23 @@ def check(
 
 
 def evolve(
-    contender: RuleContender,
-    tasks: Sequence[environments.Environment],
-    config: EvaluationConfig,
-    settings: EvolutionConfig,
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
+    experiment: Experiment, contender: RuleContender, settings: EvolutionConfig
 ) -> list[Generation]:
     """Search, or continue a search; write the files.
 
     The search starts from the contender's rule and agent. The tasks are those of the discovery, in
     JAX environments; those without reference scores are not used. Each candidate has one run on
     each task of its generation. Finished generations in the folder are not repeated. Of the
-    execution, only `open_progress` and `announce` are used.
+    experiment, executor and `runs_per_job` are not used.
 
     Raises:
       ValueError: as `check` does, or if the agents do not fit in memory.
       OSError: if something cannot be written.
       StoppedBySignal: after a stop signal.
     """
-    rule, known = check(contender, tasks, config, settings)
-    usable = [task for task in tasks if task.name in known]
+    rule, known = check(experiment, contender, settings)
+    config, folder, provenance = experiment.config, experiment.folder, experiment.provenance
+    usable = [task for task in experiment.tasks if task.name in known]
     search = CMA(
         mean=np.zeros(len(points_of(rule)) * rule.sizes.prior_outputs + 1),
         sigma=settings.sigma,
@@ -149,19 +142,15 @@ def evolve(
     found, rows = [], []
     (folder / "generations").mkdir(parents=True, exist_ok=True)
     steps = settings.population * settings.num_tasks * config.num_steps
-    with execution.open_progress("evolve", settings.generations * steps) as progress:
-        report = (
-            (lambda made: progress.update(made, {})) if progress is not None else lambda made: None
-        )
-        if progress is not None:
-            progress.start(0)
+    with experiment.open_progress("evolve", settings.generations * steps) as show:
+        show(0, {}, "compiling")
         for number in range(settings.generations):
             candidates = [search.ask() for _ in range(settings.population)]
             chosen = _draw_tasks(usable, settings, number)
             file = folder / "generations" / f"{number:04d}.json"
             if (fitness := _read(file, settings.population)) is None:
                 made = [_candidate(contender, x) for x in candidates]
-                fitness = _fitness(made, chosen, config, known, number, report)
+                fitness = _fitness(made, chosen, config, known, number, show)
                 text = dumps({"fitness": fitness, "tasks": [x.name for x in chosen]}, indent=1)
                 write_atomically(file, text + "\n")
             search.tell([(x, -y) for x, y in zip(candidates, fitness, strict=True)])
@@ -169,7 +158,7 @@ def evolve(
             found.append(Generation(tuple(x.name for x in chosen), tuple(fitness), mean))
             changed = _candidate(contender, mean)
             rows.append(_row(number, fitness, changed))
-            execution.announce(
+            experiment.announce(
                 f"Generation {number + 1} of {settings.generations}: fitness up to"
                 f" {max(fitness):.3f}, mean {np.mean(fitness):.3f}."
             )
@@ -213,7 +202,7 @@ def _fitness(
     config: EvaluationConfig,
     known: Mapping[str, references.Reference],
     number: int,
-    report: Callable[[int], None],
+    show: Show,
 ) -> list[float]:
     """Return the fitness of each candidate of a generation."""
     settings, seed = config.training, config.seed + number
@@ -223,7 +212,7 @@ def _fitness(
         members = [by_name[name] for name in group.names]
         agents = [one.make(members[0]) for one in candidates]
         returns = device_program.mean_returns(
-            agents, members, seed, settings, lambda made, before=steps: report(before + made)
+            agents, members, seed, settings, lambda made, before=steps: show(before + made, {}, "")
         )
         scales = [known[name] for name in group.names]
         scores.append([by_references(x[:, None], scales) for x in returns])

@@ -9,21 +9,19 @@ evaluation.
 """
 
 import dataclasses
-import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float
 
 import environments
-from agents.search_space import Settings
 from environments.exact_returns import OPTIMA, expected_returns, finite_mdp
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
-from evaluation.evaluate import Execution, make_runs
+from evaluation.evaluate import Experiment, make_runs
 from evaluation.scoring import references, statistics
 from evaluation.scoring.references import Reference
+from evaluation.tuned_settings import TunedSettings
 
 LONGER = 10
 SEEDS = 5
@@ -31,20 +29,12 @@ _CLEARLY = 3.0  # Standard errors by which a reference must be above the random 
 
 
 def reference_scores(
-    tasks: Sequence[environments.Environment],
-    config: EvaluationConfig,
-    tuned: Mapping[str, Settings],
-    trains: bool,
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
+    experiment: Experiment, tuned: TunedSettings | None, *, trains: bool
 ) -> tuple[dict[str, Reference], dict[str, str]]:
     """Return the reference scores of tasks.
 
-    The config is that of the evaluations that the references are for; `tuned` has settings of its
-    tuned baselines, by name. Without `trains`, only tasks that can be solved have references. Other
-    arguments are those of `evaluation.evaluate.evaluate`; finished runs in the folder are not
-    repeated.
+    The config is that of the evaluations that the references are for, as are the tuned settings of
+    its baselines. Without `trains`, only tasks that can be solved have references.
 
     Returns:
       The references by task, and for each task without one the reason.
@@ -52,22 +42,27 @@ def reference_scores(
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
     """
+    tasks, config = experiment.tasks, experiment.config
     found = {task.name: solved for task in tasks if (solved := _optimum(task)) is not None}
     left = [task for task in tasks if task.name not in found]
-    execution.announce(f"{len(found)} of {len(tasks)} tasks are solved by dynamic programming.")
+    experiment.announce(f"{len(found)} of {len(tasks)} tasks are solved by dynamic programming.")
     if not trains or not left:
         return found, {task.name: "it cannot be solved, and --notrain" for task in left}
     longer = dataclasses.replace(
         config, budget=LONGER * config.num_steps, seeds=SEEDS, strip_frames=0
     )
     nobody = dataclasses.replace(longer, baselines=())
+    if tuned is not None:  # For the same agents, but longer.
+        tuned = dataclasses.replace(tuned, budget=longer.num_steps)
     ends: dict[str, Reference | str] = {}
+    folder = experiment.folder
     for is_known, own, path in ((True, nobody, folder / RANDOM), (False, longer, folder)):
         some = [task for task in left if (task.name in OPTIMA) == is_known]
         if not some:
             continue
-        contenders = make_contenders([], own, tuned={} if is_known else tuned)
-        curves = make_runs(some, contenders, own, path, provenance, execution)
+        contenders = make_contenders([], own, tuned=tuned)
+        of_some = dataclasses.replace(experiment, tasks=some, config=own, folder=path)
+        curves = make_runs(of_some, contenders)
         for i, task in enumerate(some):
             returns = {name: one.window.mean_return[i] for name, one in curves.items()}
             scores = {name: x[np.isfinite(x)] for name, x in returns.items()}

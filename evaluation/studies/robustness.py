@@ -37,7 +37,7 @@ from evaluation.contenders import (
     RuleContender,
     random_policy,
 )
-from evaluation.evaluate import Execution, make_runs
+from evaluation.evaluate import Experiment, make_runs
 from evaluation.report.drawing import Drawing
 from evaluation.report.evaluation_files import to_csv
 from evaluation.report.html_report import write_report
@@ -95,28 +95,20 @@ class RobustnessSection(Section):
     rows: list[dict[str, Any]]
 
 
-def robustness(
-    contenders: Sequence[Contender],
-    tasks: Sequence[environments.Environment],
-    config: EvaluationConfig,
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
-) -> list[pathlib.Path]:
+def robustness(experiment: Experiment, contenders: Sequence[Contender]) -> list[pathlib.Path]:
     """Evaluate a rule and baselines with all settings; return the files of the report.
 
-    The rule is the last contender. Other arguments are those of `evaluation.evaluate.evaluate`;
-    finished runs in the folder are not repeated.
+    The rule is the last contender. Finished runs in the folder are not repeated.
 
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
     """
-    config = dataclasses.replace(config, strip_frames=0)
+    config = dataclasses.replace(experiment.config, strip_frames=0)
+    experiment = dataclasses.replace(experiment, config=config)
+    tasks, folder = experiment.tasks, experiment.folder
     varied = variations(contenders)
     own = {x.contender.name: x.contender for x in varied}
-    curves = make_runs(
-        tasks, [*own.values(), random_policy(config)], config, folder, provenance, execution
-    )
+    curves = make_runs(experiment, [*own.values(), random_policy(config)])
     rows = _rows(tasks, varied, curves)
     write_atomically(folder / "robustness.csv", to_csv(rows))
     title = f"Robustness of {varied[0].of}"

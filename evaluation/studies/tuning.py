@@ -16,15 +16,12 @@ contender has its package's defaults (`Algorithm.tuned`), or a rule's own settin
 """
 
 import dataclasses
-import pathlib
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
-import environments
 from agents import registry
 from agents.search_space import RULE_RANGES, Ranges, Settings
 from disco_common import json_lines, plugins
@@ -32,7 +29,7 @@ from disco_common.files import write_atomically
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig, algorithm_of
 from evaluation.contenders import Contender, RuleContender, random_policy, tuned_algorithm
-from evaluation.evaluate import Execution, make_runs
+from evaluation.evaluate import Experiment, make_runs
 from evaluation.report.evaluation_files import to_csv
 from evaluation.scoring import statistics
 from evaluation.scoring.references import bounded
@@ -56,44 +53,36 @@ class Trial:
     contender: Contender
 
 
-def tune(
-    rules: Sequence[RuleContender],
-    tasks: Sequence[environments.Environment],
-    config: EvaluationConfig,
-    num_trials: int,
-    folder: pathlib.Path,
-    provenance: Mapping[str, Any],
-    execution: Execution,
-) -> TunedSettings:
+def tune(experiment: Experiment, rules: Sequence[RuleContender], num_trials: int) -> TunedSettings:
     """Search for settings of the config's baselines and of rules; write the files.
 
     Each contender has `num_trials`; a search with more of them begins with the same ones. The
-    config's seed is also that of the search. Other arguments are those of
-    `evaluation.evaluate.evaluate`; finished runs in the folder are not repeated.
+    config's seed is also that of the search. Finished runs in the folder are not repeated.
 
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does, and if no trial
         is better than the random policy on any task.
     """
-    config = dataclasses.replace(config, strip_frames=0)
+    config = dataclasses.replace(experiment.config, strip_frames=0)
+    experiment = dataclasses.replace(experiment, config=config)
     made = trials(rules, config, num_trials)
     contenders = [random_policy(config), *(trial.contender for trial in made)]
-    curves = make_runs(tasks, contenders, config, folder, provenance, execution)
+    curves = make_runs(experiment, contenders)
     low, *means = (statistics.mean(curves[x.name].window.mean_return) for x in contenders)
     scores = normalized_means(np.stack(means), low).tolist()
     found = TunedSettings(
-        tasks=[task.name for task in tasks],
+        tasks=[task.name for task in experiment.tasks],
         budget=config.num_steps,
         **tuned_settings.common_settings(config),
         seed=config.seed,
         contenders={of: _best(of, made, scores) for of in dict.fromkeys(x.of for x in made)},
     )
-    tuned_settings.write(folder / tuned_settings.TUNED_FILE, found)
+    tuned_settings.write(experiment.folder / tuned_settings.TUNED_FILE, found)
     rows = [
         {"contender": x.of, "settings": json_lines.dumps(x.settings), "score": score}
         for x, score in zip(made, scores, strict=True)
     ]
-    write_atomically(folder / "tuning.csv", to_csv(rows))
+    write_atomically(experiment.folder / "tuning.csv", to_csv(rows))
     return found
 
 

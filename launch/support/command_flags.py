@@ -59,8 +59,9 @@ def value_of(name: str) -> str:
 
 
 def has_flag(*names: str) -> bool:
-    """Return whether one of some flags without a value is given."""
-    return any(x.startswith("-") and x.lstrip("-") in names for x in sys.argv[1:])
+    """Return whether one of some Boolean flags is given, as `--flag` or `--flag=true`."""
+    given = [x.lstrip("-").partition("=") for x in sys.argv[1:] if x.startswith("-")]
+    return any(name in names and x.lower() not in ("false", "f", "0") for name, _, x in given)
 
 
 def asks_for_help() -> bool:

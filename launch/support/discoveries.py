@@ -20,13 +20,13 @@ from disco_common import stopping
 from disco_common.checkpoints import Checkpoints, steps
 from disco_common.json_lines import JsonLines
 from evaluation.evaluate import resolve
-from evaluation.executors import OpenProgress, Progress
+from evaluation.executors import OpenProgress, Show
 from evaluation.report.discoveries import METRICS, read_metrics, read_probes
 from evaluation.report.discovery_section import discovery_curves
 from evaluation.rules import fingerprint
 from launch.support import processes, workdirs
 from launch.support.command_flags import split_values
-from launch.support.display import ProgressBar, print_needs
+from launch.support.display import print_needs, progress_bar
 from launch.support.rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import META_STEP, PROBE, Tracking, by_tag, trackers
@@ -51,7 +51,7 @@ def discover(
     workdir: str,
     shown: Tracking = Tracking(),
     is_dry: bool = False,
-    open_progress: OpenProgress = ProgressBar,
+    open_progress: OpenProgress = progress_bar,
 ) -> None:
     """Run or continue a discovery, or only say what would be run.
 
@@ -91,9 +91,8 @@ def discover(
             closing.callback(checkpoints.close)
             observer = Observer()
             if processes.is_first():
-                bar = closing.enter_context(open_progress("discover", settings.meta_steps))
-                assert bar is not None
-                observer = _Log(folder, discovery, settings, probes, shown, bar, closing)
+                show = closing.enter_context(open_progress("discover", settings.meta_steps))
+                observer = _Log(folder, discovery, settings, probes, shown, show, closing)
             run(
                 discovery,
                 meta_steps=settings.meta_steps,
@@ -154,11 +153,11 @@ class _Log(Observer):
         settings: DiscoverSettings,
         probes: Probes,
         tracking: Tracking,
-        bar: Progress,
+        show: Show,
         closing: contextlib.ExitStack,
     ):
         self.probe_interval = probes.interval
-        self._folder, self._settings, self._probes, self._bar = folder, settings, probes, bar
+        self._folder, self._settings, self._probes, self._show = folder, settings, probes, show
         self._discovery, self._tracking, self._closing = discovery, tracking, closing
 
     def on_start(self, step: int) -> None:
@@ -169,7 +168,7 @@ class _Log(Observer):
         self._log = self._closing.enter_context(
             trackers(self._tracking, self._folder, settings, META_STEP, step)
         )
-        self._bar.start(step)
+        self._show(step, {}, "compiling")
         probed = read_probes(self._folder)[-1:]
         self._newest = {} if not probed else {_PROBE: probed[0].score}
         logging.info("%s at meta-step %d.", "Continuing" if step else "Starting", step)
@@ -183,7 +182,8 @@ class _Log(Observer):
         step = metrics[META_STEP]
         self._lines.append([metrics])
         self._log(step, by_tag(metrics))
-        self._bar.update(step, self._newest | {shown: metrics[x] for x, shown in _SHOWN.items()})
+        shown = {name: metrics[x] for x, name in _SHOWN.items()}
+        self._show(step, self._newest | shown, "")
 
     def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
         """Write the average rule, which is small and stays when the checkpoint goes."""
@@ -193,7 +193,7 @@ class _Log(Observer):
         disco.save(rule, file, provenance)
 
     def probe(self, step: int, state: DiscoveryState) -> bool:
-        self._bar.update(step, self._newest, doing="fresh agents learn by the average rule")
+        self._show(step, self._newest, "fresh agents learn by the average rule")
         try:
             found = self._probes.make(self._folder, step, *self._average(step, state))
         except stopping.StoppedBySignal:
@@ -201,7 +201,7 @@ class _Log(Observer):
         self._newest = {_PROBE: found.score}
         by_task = {f"probe/{task}": x for task, x in found.tasks.items()}
         self._log(step, {PROBE: found.score} | by_task)
-        self._bar.update(step, self._newest)
+        self._show(step, self._newest, "")
         return True
 
     def _average(

@@ -1,7 +1,8 @@
 """What commands show on the terminal: progress, and tables of results."""
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 from rich.filesize import decimal
@@ -17,60 +18,46 @@ from rich.table import Table
 from rich.text import Text
 
 from disco_common.terminal import console, printable
+from evaluation.executors import Numbers, Show
 from evaluation.report.evaluation_files import WrittenEvaluation
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-class ProgressBar:
-    """The progress of a command (`evaluation.executors`): a bar, or lines elsewhere."""
+@contextlib.contextmanager
+def progress_bar(name: str, total: int) -> Iterator[Show]:
+    """Show the progress of the work `name`, of `total` units: a bar, or lines elsewhere.
 
-    def __init__(self, name: str, total: int):
-        """Prepare the display of the work `name`, of `total` units."""
-        self._name = printable(name)
-        self._total = total
-        self._console = console()
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[numbers]}", markup=False),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task(self._name, total=total, numbers="compiling")
-        self._last_line = 0.0
+    Numbers that are None are not known yet, and not shown.
+    """
+    name, lines, last_line = printable(name), 0, 0.0
+    own = console()
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[numbers]}", markup=False),
+        console=own,
+        disable=not own.is_terminal,
+    )
+    task = bar.add_task(name, total=total, numbers="compiling")
 
-    def __enter__(self) -> "ProgressBar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception) -> None:
-        self._bar.stop()
-
-    def start(self, completed: int) -> None:
-        """Show the progress from a number of completed units on."""
-        self._bar.update(self._task, completed=completed)
-        if not self._console.is_terminal:
-            print(f"{self._name}: {completed}/{self._total}, compiling", flush=True)
-
-    def update(self, completed: int, numbers: Mapping[str, float | None], doing: str = "") -> None:
-        """Show the number of completed units and the numbers that are known, while `doing` it."""
-        shown = ", ".join(
-            f"{name} {value:.4g}" for name, value in numbers.items() if value is not None
-        )
-        text = printable(": ".join(filter(None, (doing, shown))))
+    def show(completed: int, numbers: Numbers, doing: str) -> None:
+        nonlocal lines, last_line
+        known = [f"{key} {x:.4g}" for key, x in numbers.items() if x is not None]
+        text = printable(": ".join(filter(None, (doing, ", ".join(known)))))
+        bar.update(task, completed=completed, numbers=text)
         now = time.monotonic()
-        self._bar.update(self._task, completed=completed, numbers=text)
-        is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES or completed == self._total
-        if not self._console.is_terminal and is_due:
-            self._last_line = now
-            print(
-                ", ".join(filter(None, (f"{self._name}: {completed}/{self._total}", text))),
-                flush=True,
-            )
+        # The start and the first numbers are always shown.
+        is_due = lines < 2 or now - last_line >= _SECONDS_BETWEEN_LINES or completed == total
+        if not own.is_terminal and is_due:
+            lines, last_line = lines + 1, now
+            print(", ".join(filter(None, (f"{name}: {completed}/{total}", text))), flush=True)
+
+    with bar:
+        yield show
 
 
 def print_evaluation(written: WrittenEvaluation) -> None:

@@ -176,7 +176,7 @@ def listed(*values: str) -> list[str]:
 
 @contextlib.contextmanager
 def opened_executor(values: Any) -> Iterator[Executor]:
-    """Open the executor that the flags name.
+    """Open the executor that the flags name: this process for a command without these flags.
 
     While it is open, SIGTERM and Ctrl-C make unfinished runs write a checkpoint, and then end the
     command with status 128 + the signal's number. If nothing has to be saved, it ends within 5
@@ -186,8 +186,9 @@ def opened_executor(values: Any) -> Iterator[Executor]:
       ValueError: if flags contradict each other, or no machine has the resources for a job.
       ImportError, ConnectionError: if Ray is not installed, or there is no cluster at the address.
     """
-    if values.executor == "local":
-        named = [name for name in flags.FLAGS if name.startswith("ray_") and values[name].present]
+    if getattr(values, "executor", "local") == "local":
+        every = flags.FLAGS
+        named = [name for name in every if name.startswith("ray_") and every[name].present]
         if named:
             raise ValueError(f"--{named[0]} is for --executor=ray; --executor is 'local'.")
         executor: Executor = LocalExecutor()

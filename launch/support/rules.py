@@ -28,7 +28,7 @@ from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
-from evaluation.evaluate import Execution, make_runs
+from evaluation.evaluate import Experiment, make_runs
 from evaluation.report.discoveries import (
     PROBES,
     RULE,
@@ -194,7 +194,7 @@ class Probes:
         disco.save(rule, file, provenance)
         contenders = rule_contenders([str(file)], self._config)
         tasks = [task for task, _ in self._chosen.values()]
-        curves = make_runs(tasks, contenders, self._config, own, provenance, Execution())
+        curves = make_runs(Experiment(tasks, self._config, own, provenance), contenders)
         stopping.raise_if_requested()
         returns = curves[contenders[0].name].window.mean_return
         scores = by_references(returns, [scale for _, scale in self._chosen.values()])

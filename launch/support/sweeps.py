@@ -24,7 +24,7 @@ from evaluation.report.discovery_section import sweep_curves
 from launch.support import workdirs
 from launch.support.command_flags import parse_config, split_values
 from launch.support.discoveries import discover
-from launch.support.display import ProgressBar, print_rows
+from launch.support.display import print_rows, progress_bar
 from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import Tracking
 from meta.discovery import Discovery
@@ -112,7 +112,7 @@ def sweep(
         if not is_finished(workdir / point.name, point.settings.meta_steps)
     ]
     print(f"{len(points) - len(jobs)} of {len(points)} discoveries are finished.", flush=True)
-    errors = executor.run("sweep", jobs, ProgressBar) if jobs else []
+    errors = executor.run("sweep", jobs, progress_bar) if jobs else []
     failed = {job.name: error for job, error in zip(jobs, errors, strict=True) if error}
     _report(points, workdir, failed)
     if failed:
@@ -130,26 +130,17 @@ def _discover(point: Point, folder: pathlib.Path, tracking: Tracking, report: Re
             f"There is no folder {folder}; expected a workdir on a file system that all machines"
             " share."
         )
+
+    def show(completed: int, numbers: Numbers, doing: str) -> None:  # A part of the sweep's.
+        del doing
+        report(completed, numbers)
+
     discover(
         point.settings,
         str(folder / point.name),
         tracking,
-        open_progress=lambda title, total: contextlib.nullcontext(_Reporting(report)),
+        open_progress=lambda title, total: contextlib.nullcontext(show),
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Reporting:
-    """A display of a discovery's progress that is a part of the sweep's."""
-
-    report: Report
-
-    def start(self, completed: int) -> None:
-        self.report(completed, {})
-
-    def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
-        del doing
-        self.report(completed, numbers)
 
 
 def is_finished(run: pathlib.Path, meta_steps: int) -> bool:

@@ -21,10 +21,10 @@ from absl import flags
 from disco_common import files
 from disco_common.files import write_atomically
 from disco_common.json_lines import JsonLines
-from evaluation.executors import Numbers, Progress
+from evaluation.executors import Numbers, Show
 
 if TYPE_CHECKING:
-    from evaluation.evaluate import Execution
+    from evaluation.evaluate import Experiment
 
 flags.disclaim_key_flags()
 
@@ -224,24 +224,19 @@ def by_tag(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 class _ReturnCurves:
-    """A `Progress` of an evaluation that logs the returns of its runs beside.
+    """The returns of an evaluation's runs, which are logged while they are made.
 
     They are read from the runs' records, whoever makes the runs: this process, or a worker of a Ray
     cluster that shares the file system. Tags are `return/<task>/<contender>/seed_<number>`.
     """
 
-    def __init__(self, workdir: pathlib.Path, log: Log, shown: Progress | None):
-        self._workdir, self._log, self._shown = workdir, log, shown
+    def __init__(self, workdir: pathlib.Path, log: Log):
+        self._workdir, self._log = workdir, log
         self._read_before: dict[pathlib.Path, tuple[int, int]] = {}  # Of each: size, last step.
         self._last_read = time.monotonic()
 
-    def start(self, completed: int) -> None:
-        if self._shown is not None:
-            self._shown.start(completed)
-
-    def update(self, completed: int, numbers: Numbers, doing: str = "") -> None:
-        if self._shown is not None:
-            self._shown.update(completed, numbers, doing)
+    def read_in_time(self) -> None:
+        """Read if the last time is long ago."""
         if time.monotonic() - self._last_read >= _SECONDS_BETWEEN_READS:
             self.read()
 
@@ -261,21 +256,25 @@ class _ReturnCurves:
         self._last_read = time.monotonic()
 
 
-def tracked(
-    how: "Execution", workdir: pathlib.Path, tracking: Tracking, settings: Mapping[str, Any]
-) -> "Execution":
-    """Return an execution whose runs are also tracked, with the evaluation's settings."""
+def tracked(experiment: "Experiment", tracking: Tracking) -> "Experiment":
+    """Return an evaluation whose runs are also tracked, with its settings."""
     if not (tracking.tensorboard or tracking.wandb_project):
-        return how
+        return experiment
+    folder, settings = experiment.folder, dataclasses.asdict(experiment.config)
 
     @contextlib.contextmanager
-    def open_progress(title: str, total: int) -> Iterator[_ReturnCurves]:
+    def open_progress(title: str, total: int) -> Iterator[Show]:
         with (
-            trackers(tracking, workdir, settings, ENVIRONMENT_STEPS) as log,
-            how.open_progress(title, total) as shown,
+            trackers(tracking, folder, settings, ENVIRONMENT_STEPS) as log,
+            experiment.open_progress(title, total) as show,
         ):
-            curves = _ReturnCurves(workdir, log, shown)
-            yield curves
+            curves = _ReturnCurves(folder, log)
+
+            def show_and_log(completed: int, numbers: Numbers, doing: str) -> None:
+                show(completed, numbers, doing)
+                curves.read_in_time()
+
+            yield show_and_log
             curves.read()
 
-    return how._replace(open_progress=open_progress)
+    return dataclasses.replace(experiment, open_progress=open_progress)

@@ -195,7 +195,7 @@ def require_same_settings(
 
     Args:
       workdir: the folder.
-      settings: a dataclass of JSON values and further dataclasses.
+      settings: a dataclass, or a dictionary, of JSON values and further dataclasses.
       changeable: dotted names of fields that may differ from those on disk.
       sources: the SHA-256 of files that tasks are read from, by the tasks' names; None where they
         are not compared.
@@ -216,7 +216,7 @@ def require_same_settings(
                 f" {_shown(steps)}, which this version cannot continue; expected 0. Choose another"
                 " workdir, or continue it with the version in its version.txt."
             )
-        found = _completed(with_present_names(type(settings), found), settings)
+        found = _completed(found, settings)
         if different := _differences(found, _as_json(settings), changeable):
             raise ValueError(
                 f"Workdir {str(folder)!r} is of a run with another config: {different}. Choose"
@@ -259,9 +259,12 @@ def _compare_versions(folder: pathlib.Path) -> None:
 
 
 def _completed(found: Any, settings: Any) -> Any:
-    """Return settings on disk, with defaults for the fields that they lack."""
+    """Return settings on disk, with defaults for fields that they lack, without removed ones."""
+    if isinstance(found, dict) and isinstance(settings, dict):
+        return {name: _completed(x, settings.get(name)) for name, x in found.items()}
     if not isinstance(found, dict) or not dataclasses.is_dataclass(settings):
         return found
+    found = with_present_names(type(settings), found)
     absent = [field for field in dataclasses.fields(settings) if field.name not in found]
     defaults = {
         x.name: x.default if x.default_factory is dataclasses.MISSING else x.default_factory()
@@ -280,7 +283,7 @@ def _differences(found: Any, wanted: Any, changeable: Sequence[str] = (), name: 
             for x in sorted(set(found) | set(wanted))
         )
         return "; ".join(filter(None, below))
-    if found == wanted or name in changeable:
+    if found == wanted or name in changeable or (found is None and wanted == {}):
         return ""
     return f"{printable(name)} is {_shown(found)} there and {_shown(wanted)} here"
 

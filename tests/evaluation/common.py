@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image, PngImagePlugin
 
+import disco
 import environments
 from agents import registry
-from evaluation import storage
+from agents.search_space import Settings
+from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     AlgorithmContender,
@@ -21,10 +23,12 @@ from evaluation.contenders import (
 from evaluation.report.discoveries import Discovery
 from evaluation.report.stored import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult
+from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
 from evaluation.training import ContenderRun, train_runs
+from evaluation.tuned_settings import Tuned, TunedSettings
 from training.schedule import Report
 
 CONFIG = EvaluationConfig(
@@ -88,16 +92,13 @@ def train(
     report: Report = lambda *_: None,
 ) -> LearningCurves:
     """A contender's curves on tasks that are all outside JAX, or all of equal dynamics."""
-    runs = [[ContenderRun(contender, task, seed) for seed in range(config.seeds)] for task in tasks]
+    runs = [
+        [ContenderRun.of(contender, task, seed, config, folder) for seed in range(config.seeds)]
+        for task in tasks
+    ]
     flat = [run for row in runs for run in row]
     groups = [[run] for run in flat] if tasks[0].is_host else [flat]
-    found = [
-        result
-        for group in groups
-        for result in train_runs(
-            group, config, [run.folder(folder) for run in group], folder, report
-        )
-    ]
+    found = [result for group in groups for result in train_runs(group, config, folder, report)]
     results = [found[i : i + config.seeds] for i in range(0, len(found), config.seeds)]
     return LearningCurves.of(results, config)
 
@@ -111,7 +112,7 @@ def load(
     """A contender's curves, from the results that an evaluation kept."""
     results = [
         [
-            storage.load(ContenderRun(contender, task, seed).folder(folder))
+            storage.load(ContenderRun.of(contender, task, seed, config, folder).folder)
             for seed in range(config.seeds)
         ]
         for task in tasks
@@ -138,9 +139,8 @@ def write_runs(
         for task in found:
             for index in range(config.seeds):
                 score = level + 0.1 * index
-                storage.save(
-                    ContenderRun(contender, task, index).folder(folder), result(score, config)
-                )
+                run = ContenderRun.of(contender, task, index, config, folder)
+                storage.save(run.folder, result(score, config))
     return found
 
 
@@ -159,10 +159,8 @@ def write_evaluation(
             for index, seed in enumerate(config.all_seeds):
                 score = level + 0.1 * rng.normal() + 0.01 * seed + shift
                 if (contender.name, task.name, index) not in skip:
-                    storage.save(
-                        ContenderRun(contender, task, index).folder(folder),
-                        result(score, config, strip),
-                    )
+                    run = ContenderRun.of(contender, task, index, config, folder)
+                    storage.save(run.folder, result(score, config, strip))
     return read_manifest(folder)
 
 
@@ -190,6 +188,18 @@ def rule_contender(name: str, is_discovered: bool = True, **source) -> RuleConte
     """One that was read from a manifest."""
     return RuleContender(
         name=name, is_discovered=is_discovered, rule=None, agent=CONFIG.agent, source=source
+    )
+
+
+def tuned(config: EvaluationConfig, settings: Mapping[str, Settings]) -> TunedSettings:
+    """Settings that a search for these evaluations has found, by the algorithm or the rule."""
+    sha256 = {x: fingerprint(disco.load(x)) for x in settings if x in disco.zoo()}
+    return TunedSettings(
+        tasks=[],
+        budget=config.num_steps,
+        **tuned_settings.common_settings(config),
+        seed=0,
+        contenders={name: Tuned(x, 1.0, [], [], sha256.get(name)) for name, x in settings.items()},
     )
 
 

@@ -19,7 +19,7 @@ from agents.ppo.losses import PPOConfig
 from agents.rule_agent import RuleAgent
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders, tuned_algorithm
-from evaluation.evaluate import evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, resolve
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
 from tests.evaluation.test_evaluate import CONFIG as TINY
@@ -40,7 +40,8 @@ def tuned(name: str, settings, config: EvaluationConfig = CONFIG) -> Any:
 def test_all_are_trained_side_by_side(tmp_path):
     every = (*BASELINES, *TUNED.baselines)
     config = dataclasses.replace(TUNED, baselines=every, seeds=1, budget=2_400)
-    evaluate([TASK], make_contenders([], config, tuned=UNCHANGED), config, tmp_path)
+    contenders = make_contenders([], config, tuned=common.tuned(config, UNCHANGED))
+    evaluate(Experiment([TASK], config, tmp_path), contenders)
     found = json.loads((tmp_path / "results.json").read_text())["contenders"]
     assert list(found) == ["random", *config.baselines]
     for name, contender in found.items():
@@ -101,7 +102,7 @@ def test_settings_are_those_of_the_literature():
 
 
 def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents():
-    for contender in make_contenders([], TUNED, tuned=UNCHANGED)[1:]:
+    for contender in make_contenders([], TUNED, tuned=common.tuned(TUNED, UNCHANGED))[1:]:
         agent = contender.make(TASK)
         assert agent.experience.num_environments == CONFIG.agent.num_environments
         assert agent.experience.unroll_length == CONFIG.agent.unroll_length

@@ -21,6 +21,7 @@ from evaluation.scoring.references import Reference
 from launch.support import evaluations as command
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
+from tests.launch.common import evaluate_flags
 from tests.meta.common import small_rule
 
 CONFIG = EvaluationConfig(baselines=())
@@ -350,7 +351,8 @@ def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
         CONFIG, seeds=1, budget=128, num_points=1, resamples=10, strip_frames=0
     )
     tasks = (environments.make("catch/5x5"),)
-    command.run(command.prepare(tasks, config, str(tmp_path), ["short_traces"]))
+    values = evaluate_flags(tmp_path, "short_traces")
+    command.run(values, tasks, config)
     monkeypatch.setattr(package, "LAMBDA", 0.7)
     with pytest.raises(ValueError, match="short_traces"):
-        command.run(command.prepare(tasks, config, str(tmp_path), ["short_traces"]))
+        command.run(values, tasks, config)

@@ -15,7 +15,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders, rule_contenders
-from evaluation.evaluate import Execution, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, resolve
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
@@ -57,7 +57,8 @@ def tasks():
 @pytest.fixture(scope="module")
 def folder(rule_file, tasks, tmp_path_factory):
     path = tmp_path_factory.mktemp("evaluation")
-    evaluate(tasks, make_contenders(rule_contenders([rule_file], CONFIG), CONFIG), CONFIG, path)
+    contenders = make_contenders(rule_contenders([rule_file], CONFIG), CONFIG)
+    evaluate(Experiment(tasks, CONFIG, path), contenders)
     return path
 
 
@@ -114,7 +115,7 @@ def test_finished_runs_are_not_trained_again(folder, rule_file, tasks):
     assert len(files) == 12
     said = []
     contenders = make_contenders(rule_contenders([rule_file], CONFIG), CONFIG)
-    evaluate(tasks, contenders, CONFIG, folder, execution=Execution(announce=said.append))
+    evaluate(Experiment(tasks, CONFIG, folder, announce=said.append), contenders)
     assert said == ["12 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
     assert _files(folder) == files
@@ -129,7 +130,7 @@ def test_a_damaged_file_is_kept_and_its_run_repeats_bit_for_bit(damage, folder, 
     file.write_text(bad)
     said = []
     contenders = make_contenders(rule_contenders([rule_file], CONFIG), CONFIG)
-    evaluate(tasks, contenders, CONFIG, folder, execution=Execution(announce=said.append))
+    evaluate(Experiment(tasks, CONFIG, folder, announce=said.append), contenders)
     assert said == ["11 of 12 runs are finished."]
     assert _scores(folder, "tiny") == before
     assert file.with_suffix(".json.damaged").read_text() == bad
@@ -145,13 +146,10 @@ class _StopsAfter:
     @contextlib.contextmanager
     def __call__(self, title, units):
         del title, units
-        yield self
+        yield self._show
 
-    def start(self, completed):
-        del completed
-
-    def update(self, completed, numbers, doing="", left=None):
-        del numbers
+    def _show(self, completed, numbers, doing):
+        del numbers, doing
         self.first = self.first or completed
         if completed >= self._updates:
             raise KeyboardInterrupt
@@ -165,15 +163,11 @@ def test_runs_that_were_under_way_go_on_to_the_same_numbers(folder, rule_file, t
     for stop in (4 * 15, 4 * (30 + 15)):
         with pytest.raises(KeyboardInterrupt):
             evaluate(
-                tasks,
-                contenders,
-                config,
-                tmp_path,
-                execution=Execution(open_progress=_StopsAfter(stop)),
+                Experiment(tasks, config, tmp_path, open_progress=_StopsAfter(stop)), contenders
             )
     assert any((tmp_path / "unfinished").iterdir())
     rest = _StopsAfter(np.inf)
-    evaluate(tasks, contenders, config, tmp_path, execution=Execution(open_progress=rest))
+    evaluate(Experiment(tasks, config, tmp_path, open_progress=rest), contenders)
     assert rest.first is not None
     assert rest.first > 4 * 5
     assert not (tmp_path / "unfinished").exists()

@@ -1,6 +1,5 @@
 """Jobs, in turn and on a Ray cluster of this machine."""
 
-import contextlib
 import os
 import pathlib
 import socket
@@ -13,8 +12,8 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import Execution, evaluate, resolve
-from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor, RayExecutor
+from evaluation.evaluate import Experiment, evaluate, resolve
+from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor, RayExecutor, silent
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
@@ -47,11 +46,6 @@ def test_jobs_that_no_machine_could_do_are_refused():
 def executors():
     with RayExecutor(num_cpus=2) as ray:
         yield {"local": LocalExecutor(), "ray": ray}
-
-
-def silent(title, total):
-    del title, total
-    return contextlib.nullcontext()
 
 
 def _note(folder: pathlib.Path, name: str) -> int:
@@ -130,8 +124,10 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
     there, here = tmp_path / "ray", tmp_path / "local"
     there.mkdir()
     here.mkdir()
-    evaluate(tasks, contenders, CONFIG, here)
-    evaluate(tasks, contenders, CONFIG, there, execution=Execution(executors["ray"], 1))
+    evaluate(Experiment(tasks, CONFIG, here), contenders)
+    evaluate(
+        Experiment(tasks, CONFIG, there, executor=executors["ray"], runs_per_job=1), contenders
+    )
     files = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
     assert len(files) == 8
     for contender in contenders:
@@ -143,8 +139,10 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
     lost = next(path for path in files if "actor_critic" in str(path))
     lost.unlink()
     said = []
-    again = Execution(executors["ray"], announce=said.append)
-    evaluate(tasks, contenders, CONFIG, there, execution=again)
+    evaluate(
+        Experiment(tasks, CONFIG, there, executor=executors["ray"], announce=said.append),
+        contenders,
+    )
     assert said == ["7 of 8 runs are finished."]
     again = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
     assert {path for path in files if again[path] != files[path]} <= {lost}
@@ -158,12 +156,12 @@ def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
     blocked.mkdir(parents=True)
     (blocked / "seed_1").touch()  # Where a folder should be.
     with pytest.raises(JobsFailedError, match="1 of 4 jobs failed") as caught:
-        evaluate(tasks, contenders, CONFIG, tmp_path)
+        evaluate(Experiment(tasks, CONFIG, tmp_path), contenders)
     assert "random on deep_sea/4, seed 0 and 1 more: " in str(caught.value)
     assert len(list(tmp_path.glob("runs/*/*/*/result.json"))) == 6
     assert not (tmp_path / "results.json").exists()
     (blocked / "seed_1").unlink()
-    evaluate(tasks, contenders, CONFIG, tmp_path)
+    evaluate(Experiment(tasks, CONFIG, tmp_path), contenders)
     assert (tmp_path / "results.json").exists()
 
 

@@ -22,6 +22,7 @@ from evaluation.training import ContenderRun, train_runs
 from tests.agents import tiny
 from tests.agents.common import without_speed
 from tests.agents.tiny import dreamer, iris
+from tests.evaluation import common
 from tests.evaluation.common import BASELINES
 from training.records import Records
 
@@ -74,9 +75,8 @@ WORLD_MODELS = {
 def contender_named(name: str) -> Contender:
     if other := WORLD_MODELS.get(name):
         return AlgorithmContender.of(name, name, other)
-    made = make_contenders(
-        rule_contenders([RULE], CONFIG), CONFIG, tuned={kind: {} for kind in BASELINES}
-    )
+    tuned = common.tuned(CONFIG, {kind: {} for kind in BASELINES})
+    made = make_contenders(rule_contenders([RULE], CONFIG), CONFIG, tuned=tuned)
     (found,) = [x for x in made if name in (x.name, x.kind)]
     return found
 
@@ -90,9 +90,10 @@ def train(
         if steps == stop:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    run = ContenderRun(contender_named(name), environments.make(f"gymnasium/{task}"), 0)
+    made = environments.make(f"gymnasium/{task}")
+    run = ContenderRun(made, CONFIG.seed, folder / "run", contender_named(name), 0)
     with stopping.noting():
-        (result,) = train_runs([run], CONFIG, [folder / "run"], folder / "group", report)
+        (result,) = train_runs([run], CONFIG, folder / "group", report)
     return result, Records(folder / "run").metrics()
 
 

@@ -37,8 +37,7 @@ CONFIG = EvaluationConfig(
 
 def train(group, config, folder):
     """The results of a group of runs."""
-    folders = [folder / f"{run}".replace("/", "_") for run in group]
-    return train_runs(group, config, folders, folder / group[0].contender.name)
+    return train_runs(group, config, folder / group[0].contender.name)
 
 
 def spec_of(task):
@@ -99,7 +98,7 @@ def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
     except ImportError as error:
         pytest.skip(str(error))
     for contender in make_contenders([], CONFIG):
-        runs = [ContenderRun(contender, made, seed) for seed in range(2)]
+        runs = [ContenderRun.of(contender, made, seed, CONFIG, tmp_path) for seed in range(2)]
         groups = [[run] for run in runs] if made.is_host else [runs]
         found = [result for group in groups for result in train(group, CONFIG, tmp_path)]
         assert [bool(x.strip) for x in found] == [not contender.is_random, False]
@@ -120,7 +119,7 @@ def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog, tmp_path):
 
     monkeypatch.setattr(playing, "strip", fail)
     _, contender = make_contenders([], CONFIG)
-    run = ContenderRun(contender, environments.make("catch/5x5"), 0)
+    run = ContenderRun.of(contender, environments.make("catch/5x5"), 0, CONFIG, tmp_path)
     [result] = train([run], CONFIG, tmp_path)
     assert result.strip == b""
     assert np.isfinite(result.window.mean_return)
@@ -146,7 +145,7 @@ def contender(**functions) -> AlgorithmContender:
 
 def test_an_examination_that_fails_costs_no_run(caplog, tmp_path):
     examined = contender(make=lambda config, task: Examined(task.dynamics, 4, 8))
-    run = ContenderRun(examined, environments.make("catch/5x5"), 0)
+    run = ContenderRun.of(examined, environments.make("catch/5x5"), 0, CONFIG, tmp_path)
     [result] = train([run], CONFIG, tmp_path)
     assert np.isfinite(result.window.mean_return)
     assert "no examination results of mine on catch/5x5, seed 0: SimulatorError" in caplog.text
@@ -160,7 +159,11 @@ def nobody_knows_where(config, task, seed, num_steps, folder, checkpoint_seconds
 
 def test_devices_of_an_agent_that_trains_itself_are_unknown(tmp_path):
     own = contender(train=nobody_knows_where)
-    [result] = train([ContenderRun(own, environments.make("catch/5x5"), 0)], CONFIG, tmp_path)
+    [result] = train(
+        [ContenderRun.of(own, environments.make("catch/5x5"), 0, CONFIG, tmp_path)],
+        CONFIG,
+        tmp_path,
+    )
     assert result.devices == "unknown (self-contained agent)"
 
 
@@ -170,7 +173,7 @@ def test_agents_that_see_histories_leave_strips_of_single_frames(frame_stack, me
     agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=frame_stack)
     config = dataclasses.replace(CONFIG, agent=agent)
     _, contender = make_contenders([], config)
-    run = ContenderRun(contender, environments.make("catch/5x5"), 0)
+    run = ContenderRun.of(contender, environments.make("catch/5x5"), 0, config, tmp_path)
     [result] = train([run], config, tmp_path)
     image = Image.open(io.BytesIO(result.strip))
     assert image.width == 3 * image.height + 2 * 2
@@ -207,8 +210,8 @@ def test_the_image_among_several_observations_is_drawn(tmp_path):
     task = dataclasses.replace(catch, dynamics=WithNumbers(catch.dynamics), name="catch/named")
     assert pictures.image_index(task.dynamics.observation_spec()) == 1
     _, contender = make_contenders([], CONFIG)
-    [result] = train([ContenderRun(contender, task, 0)], CONFIG, tmp_path)
-    [alone] = train([ContenderRun(contender, catch, 0)], CONFIG, tmp_path)
+    [result] = train([ContenderRun.of(contender, task, 0, CONFIG, tmp_path)], CONFIG, tmp_path)
+    [alone] = train([ContenderRun.of(contender, catch, 0, CONFIG, tmp_path)], CONFIG, tmp_path)
     sizes = [Image.open(io.BytesIO(x.strip)).size for x in (result, alone)]
     assert sizes[0] == sizes[1]
 
@@ -216,7 +219,7 @@ def test_the_image_among_several_observations_is_drawn(tmp_path):
 def test_strips_can_be_left_out(tmp_path):
     config = dataclasses.replace(CONFIG, strip_frames=0)
     _, contender = make_contenders([], config)
-    run = ContenderRun(contender, environments.make("catch/5x5"), 0)
+    run = ContenderRun.of(contender, environments.make("catch/5x5"), 0, config, tmp_path)
     [result] = train([run], config, tmp_path)
     assert result.strip == b""
     with pytest.raises(ValueError, match="strip_frames is -1"):

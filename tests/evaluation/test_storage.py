@@ -10,7 +10,7 @@ import pytest
 
 import environments
 from evaluation import storage
-from evaluation.evaluate import check, resolve
+from evaluation.evaluate import Experiment, check, resolve
 from evaluation.results import Episodes
 from tests.evaluation import common
 from training.records import EpisodeSums, Records
@@ -91,10 +91,10 @@ def tasks_named(*names: str) -> list[environments.Environment]:
     return [environments.Environment(name, task.dynamics) for name in names]
 
 
-def test_tasks_of_one_folder_are_refused():
+def test_tasks_of_one_folder_are_refused(tmp_path):
     tasks = tasks_named("a/b_c", "a_b/c")
     with pytest.raises(ValueError, match="'a/b_c' and on 'a_b/c' would be in one folder, 'a_b_c'"):
-        check(tasks, [], common.CONFIG)
+        check(Experiment(tasks, common.CONFIG, tmp_path), [])
 
 
 def test_a_result_that_is_not_finite_is_json_and_is_read_again(tmp_path):

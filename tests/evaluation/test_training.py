@@ -1,6 +1,7 @@
 """Which runs of an evaluation are trained together, and what their agents compute."""
 
 import dataclasses
+import pathlib
 
 import jax
 import pytest
@@ -26,8 +27,8 @@ def test_a_long_evaluation_drops_programs_between_jobs(tmp_path, monkeypatch):
     monkeypatch.setattr(compilation, "_MANY_MAPPINGS", 0)
     config = dataclasses.replace(CONFIG, baselines=(), budget=2_000)
     (random,) = make_contenders((), config)
-    run = ContenderRun(random, environments.make("catch/5x5"), 0)
-    train_runs([run], config, [tmp_path / "run"], tmp_path / "group")
+    run = ContenderRun.of(random, environments.make("catch/5x5"), 0, config, tmp_path)
+    train_runs([run], config, tmp_path / "group")
     program(1)
     assert len(traced) == 2
 
@@ -57,7 +58,10 @@ def contenders(tmp_path):
 
 def groups_of(contenders, most=None):
     runs = [
-        ContenderRun(one, task, seed) for one in contenders for task in TASKS for seed in range(2)
+        ContenderRun.of(one, task, seed, CONFIG, pathlib.Path("unused"))
+        for one in contenders
+        for task in TASKS
+        for seed in range(2)
     ]
     return [
         sorted({run.contender.name for run in group})
@@ -82,11 +86,9 @@ def test_on_an_accelerator_rules_of_equal_sizes_share_a_job(contenders, monkeypa
 def test_runs_of_a_shared_job_keep_their_own_rule(contenders, tmp_path):
     config, made = contenders
     rules = [one for one in made if one.name in ("one", "two")]
-    runs = [ContenderRun(one, TASKS[0], 0) for one in rules]
-    together = train_runs(
-        runs, config, [tmp_path / f"{one.name}" for one in rules], tmp_path / "group"
-    )
+    runs = [ContenderRun.of(one, TASKS[0], 0, config, tmp_path) for one in rules]
+    together = train_runs(runs, config, tmp_path / "group")
     for run, found in zip(runs, together, strict=True):
         own = tmp_path / f"alone_{run.contender.name}"
-        (alone,) = train_runs([run], config, [own], own / "group")
+        (alone,) = train_runs([dataclasses.replace(run, folder=own)], config, own / "group")
         assert found.curve.return_sum.tolist() == alone.curve.return_sum.tolist()

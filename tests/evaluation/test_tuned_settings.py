@@ -28,13 +28,16 @@ def test_read_as_written(tmp_path):
     path = tmp_path / "tuned.json"
     tuned_settings.write(path, TUNED)
     assert tuned_settings.read(path) == TUNED
-    assert not tuned_settings.misfit(TUNED, PPO, {"mine": "abc", "another": "def"})
+    assert tuned_settings.read(path).path == path
+    assert TUNED.of_baseline("ppo_tuned", PPO) == SETTINGS
+    assert TUNED.of_rule("mine", "abc", PPO) == {"replay_ratio": 0.5}
+    assert TUNED.of_rule("another", "def", PPO) is None
 
 
 def test_settings_that_an_older_version_did_not_know_have_their_defaults():
     agent = {**TUNED.agent, "network": dict(TUNED.agent["network"])}
     del agent["frame_stack"], agent["network"]["activation"]
-    assert not tuned_settings.misfit(dataclasses.replace(TUNED, agent=agent), PPO)
+    assert dataclasses.replace(TUNED, agent=agent).of_baseline("ppo_tuned", PPO) == SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -63,21 +66,24 @@ def test_other_budgets_and_agents_are_refused(tmp_path, change, message):
         tuned = dataclasses.replace(TUNED, budget=config.num_steps)
     path = tmp_path / "tuned.json"
     tuned_settings.write(path, tuned)
+    found = tuned_settings.find(str(path), tmp_path / "run")
+    assert found is not None
     with pytest.raises(ValueError, match=f"tuned.json is {message}"):
-        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [])
+        found.of_baseline("ppo_tuned", config)
+    with pytest.raises(ValueError, match=f"tuned.json is {message}"):
+        found.of_rule("mine", "abc", config)
 
 
-def test_a_baseline_that_was_not_tuned_is_named(tmp_path):
+def test_a_baseline_that_was_not_tuned_is_named():
     config = dataclasses.replace(CONFIG, baselines=("ppo_tuned", "dpo_tuned"))
-    path = tmp_path / "tuned.json"
-    tuned_settings.write(path, TUNED)
     with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['mine'"):
-        tuned_settings.find_tuned(str(path), tmp_path / "run", config, [])
+        TUNED.of_baseline("dpo_tuned", config)
 
 
 def test_settings_of_another_rule_of_the_same_name_do_not_fit():
-    found = tuned_settings.misfit(TUNED, PPO, {"mine": "def"})
-    assert found == "for another rule 'mine' (parameters_sha256 'abc'); expected 'def'"
+    message = r"for another rule 'mine' \(parameters_sha256 'abc'\); expected 'def'"
+    with pytest.raises(ValueError, match=message):
+        TUNED.of_rule("mine", "def", PPO)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 TINY = "--config=tests/launch/discover_tiny.py"
@@ -57,6 +58,19 @@ def outcomes_of(
         _end(process)
         raise
     return dict(zip(cases, map(tuple, json.loads(answer)), strict=True))
+
+
+def evaluate_flags(workdir: object, *rules: object, **others: object) -> SimpleNamespace:
+    """The flags of `launch.evaluate` by default, but for some, and without trackers."""
+    values = {
+        "agent": [],
+        "tuned": "shipped",
+        "references": "",
+        "tensorboard": False,
+        "wandb_project": "",
+        "dry_run": False,
+    }
+    return SimpleNamespace(workdir=str(workdir), rule=list(map(str, rules)), **{**values, **others})
 
 
 def after_start(output: str) -> str:

@@ -15,11 +15,12 @@ import environments
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import runs_of
+from evaluation.evaluate import Experiment, runs_of
 from launch.support import discoveries, evaluations
 from launch.support.workdirs import CHECKPOINTS
 from tests.launch.discover_tiny import get_settings
 from tests.launch.tiny_runs import tiny_discovery
+from training import memory_budget
 
 CONFIG = EvaluationConfig(seeds=2, budget=1024, baselines=())
 REPOSITORY = pathlib.Path(__file__).parents[2]
@@ -31,12 +32,12 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 
 def test_of_an_evaluation(tmp_path, capsys):
     tasks, contenders = (environments.make("catch/5x5"),), make_contenders([], CONFIG)
-    ((one, _),) = runs_of(contenders[0], tasks, CONFIG)
-    folder = one.folder(tmp_path)
-    folder.mkdir(parents=True)
-    (folder / "result.json").write_text("damaged")
+    experiment = Experiment(tasks, CONFIG, tmp_path)
+    ((one, _),) = runs_of(experiment, contenders[0])
+    one.folder.mkdir(parents=True)
+    (one.folder / "result.json").write_text("damaged")
     before = contents(tmp_path)
-    evaluations.show_dry_run(evaluations.prepare(tasks, CONFIG, str(tmp_path)), None)
+    evaluations.show_dry_run(experiment, contenders)
     said = capsys.readouterr().out
     assert re.search(r"random\s*│ 2\s*│ 0\s*│ 2,048", said)
     assert re.search("About .* on 1 x cpu|About .* on 2 x cpu", said)
@@ -45,13 +46,22 @@ def test_of_an_evaluation(tmp_path, capsys):
     assert contents(tmp_path) == before
 
 
+def test_runs_that_do_not_fit_in_memory_are_refused_before_one_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory_budget, "free_memory", lambda: 1)
+    monkeypatch.setattr(evaluations, "train_runs", pytest.fail)
+    config = dataclasses.replace(CONFIG, baselines=("actor_critic",))
+    experiment = Experiment([environments.make("catch/5x5")], config, tmp_path)
+    with pytest.raises(ValueError, match="actor_critic on catch/5x5, 2 runs at once: more memory"):
+        evaluations.show_dry_run(experiment, make_contenders([], config))
+
+
 @pytest.mark.parametrize(("devices", "rate"), [(1, "2,000"), (2, "4,000")])
 def test_speed_is_that_of_all_runs_of_a_pass(tmp_path, capsys, monkeypatch, devices, rate):
     config = dataclasses.replace(CONFIG, budget=100_000, agent=AgentConfig())
     clock, reported = [0.0], []
 
-    def train(group, config, folders, group_folder, report):
-        del group, config, folders, group_folder
+    def train(group, config, group_folder, report):
+        del group, config, group_folder
         clock[0] += 10.0
         for steps in range(1_000, 100_000, 1_000):
             reported.append(steps)
@@ -62,7 +72,7 @@ def test_speed_is_that_of_all_runs_of_a_pass(tmp_path, capsys, monkeypatch, devi
     monkeypatch.setattr(evaluations, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(jax, "local_device_count", lambda: devices)
     tasks = (environments.make("catch/5x5"),)
-    evaluations.show_dry_run(evaluations.prepare(tasks, config, str(tmp_path)), None)
+    evaluations.show_dry_run(Experiment(tasks, config, tmp_path), make_contenders([], config))
     said = capsys.readouterr().out
     assert re.search(rf"random\s*│ 2\s*│ 0\s*│ 199,984\s*│ {rate}\s*│", said), said
     assert reported[-1] == 22_000  # It was ended when more than ten seconds had been measured.

@@ -1,10 +1,15 @@
 """The command that evolves a rule's prior: what it writes, and what it refuses."""
 
+import signal
+import time
+
 import pytest
 
 import disco
+from disco_common import stopping
 from tests.evaluation.studies.test_evolution import rule
-from tests.launch.common import outcomes
+from tests.launch.common import outcome, outcomes, start
+from tests.launch.tiny_runs import wait_until
 
 SMALL = ("--suite=catch/5x5", "--config.budget=2560", "--population=4", "--tasks=1")
 REFUSED = {
@@ -56,3 +61,18 @@ def test_refused_before_an_agent_learns(ended, name):
     assert "Traceback" not in output
     assert status in (1, 2)  # 1 where absl refuses a flag.
     assert not (folder / "new").exists()
+
+
+@pytest.mark.slow
+def test_a_stop_while_a_generation_is_compiled_is_in_time(tmp_path):
+    """Nothing of it could be saved."""
+    file, workdir = tmp_path / "start.npz", tmp_path / "run"
+    disco.save(rule(), file)
+    arguments = [f"--rule={file}", *SMALL, f"--workdir={workdir}"]
+    process = start("launch.evolve", *arguments, JAX_ENABLE_COMPILATION_CACHE="false")
+    wait_until(process, lambda: (workdir / "generations").exists())
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    status, output = outcome(process)
+    assert (status, "Traceback" in output) == (143, False), output
+    assert time.monotonic() - began < stopping.SECONDS + 4.0

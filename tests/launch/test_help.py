@@ -74,6 +74,11 @@ def test_a_command_says_at_once_what_it_does(tmp_path: pathlib.Path, monkeypatch
     (tmp_path / "config.json").touch()
     commands._say_what_begins("launch.discover")
     assert f"goes on in {tmp_path}." in capsys.readouterr().err
-    sys.argv.append("--dry_run")
-    commands._say_what_begins("launch.discover")
-    assert not capsys.readouterr().err
+    for flag, is_said in (
+        ("--dry_run=false", True),
+        ("--dry_run=true", False),
+        ("--dry_run", False),
+    ):
+        monkeypatch.setattr(sys, "argv", ["-m", f"--workdir={tmp_path}", flag])
+        commands._say_what_begins("launch.discover")
+        assert bool(capsys.readouterr().err) == is_said

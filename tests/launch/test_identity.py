@@ -26,8 +26,6 @@ from evaluation.tuned_settings import (
     SHIPPED,
     Tuned,
     TunedSettings,
-    find_tuned,
-    settings_by_contender,
 )
 from launch.support import evaluations, rules
 from launch.support.discoveries import discover
@@ -35,7 +33,7 @@ from launch.support.rules import export
 from launch.support.settings import DiscoverSettings, RuleSettings, make_rule
 from tests.environments.suites import boxoban
 from tests.evaluation.common import BASELINES
-from tests.launch.common import outcomes
+from tests.launch.common import evaluate_flags, outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.launch.tiny_runs import discovery_of
 from tests.meta.common import small_rule
@@ -164,7 +162,7 @@ CONFIG = EvaluationConfig(
 
 
 def run(rules, suites, config, workdir, **others):
-    evaluations.run(evaluations.prepare(resolve(suites), config, workdir, rules, **others))
+    evaluations.run(evaluate_flags(workdir, *rules, **others), resolve(suites), config)
 
 
 @pytest.fixture(scope="module")
@@ -251,9 +249,8 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
     found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=["catch/5x5"])
     tuned_settings.write(tmp_path / "tuned.json", found)
-    find_tuned(
-        str(tmp_path / "tuned.json"), tmp_path, config, tasks, rule_contenders([str(file)], config)
-    )
+    values = evaluate_flags(tmp_path, tuned=str(tmp_path / "tuned.json"))
+    evaluations.contenders_of(values, [str(file)], tasks, config)
     assert "has no settings for the rule tiny, which keeps its own" in caplog.text
     assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
@@ -312,15 +309,16 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
 
 def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
     tasks = [environments.make("catch/5x5")]
+    values = evaluate_flags(tmp_path)
     config = EvaluationConfig(baselines=("ppo_tuned",), budget=50_000)
     with pytest.raises(ValueError, match=r"ppo_tuned, and .* for config.budget 99968"):
-        find_tuned(SHIPPED, tmp_path, config, tasks)
+        evaluations.contenders_of(values, [], tasks, config)
     config = EvaluationConfig(baselines=("ppo",), budget=50_000)
-    assert find_tuned(SHIPPED, tmp_path, config, tasks, rule_contenders(["grid57"], config)) is None
-    assert "as this package's tuned ones are for config.budget 99968" in caplog.text
+    assert evaluations.contenders_of(values, ["grid57"], tasks, config)[1] is None
+    assert "not this package's tuned ones: they are for config.budget 99968; exp" in caplog.text
     config = EvaluationConfig(baselines=("ppo",), rule_learning_rate=1e-3)
-    assert find_tuned(SHIPPED, tmp_path, config, tasks, rule_contenders(["grid57"], config)) is None
-    assert "not tuned ones: rule_learning_rate is set." in caplog.text
+    assert evaluations.contenders_of(values, ["grid57"], tasks, config)[1] is None
+    assert "not this package's tuned ones: config.rule_learning_rate is set." in caplog.text
 
 
 def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, caplog):
@@ -331,8 +329,8 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, cap
     tasks = environments.suite("grid_heldout")
 
     def settings(config, *rules):
-        own = rule_contenders(rules, config)
-        return settings_by_contender(find_tuned(SHIPPED, tmp_path, config, tasks, own))
+        contenders, _ = evaluations.contenders_of(evaluate_flags(tmp_path), rules, tasks, config)
+        return evaluations.tuned_of(contenders)
 
     assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}
     assert set(settings(config)) == set(BASELINES)

@@ -11,7 +11,6 @@ import pytest
 import disco
 from disco_common.checkpoints import Checkpoints
 from evaluation import storage, tuned_settings
-from evaluation.config import EvaluationConfig
 from evaluation.report.discoveries import PROBES, SCORE, read_probes
 from evaluation.scoring import references
 from launch import report
@@ -59,9 +58,7 @@ READERS = {
     "settings/sources.json": lambda path: workdirs.require_same_settings(path.parent, Settings()),
     "settings/.lock": lambda path: workdirs.locked(path.parent).__enter__(),
     "tuned.json": tuned_settings.read,
-    "workdir/tuned.json": lambda path: tuned_settings.find_tuned(
-        "shipped", path.parent, EvaluationConfig(), []
-    ),
+    "workdir/tuned.json": lambda path: tuned_settings.find("shipped", path.parent),
     "references.json": references.read,
     "rule.npz": disco.load,
     "agent.npz": lambda path: records.load_agent(path.parent, STATE),

@@ -11,7 +11,7 @@ import pytest
 import disco
 import environments
 from evaluation.contenders import make_contenders, rule_contenders
-from evaluation.evaluate import evaluate
+from evaluation.evaluate import Experiment, evaluate
 from launch.support.display import print_evaluation
 from tests.environments.suites.test_sokoban import FIRST
 from tests.evaluation.common import CONFIG, write_runs
@@ -33,7 +33,7 @@ def test_names_of_rules_and_files_end_nothing(name, tmp_path, monkeypatch, capsy
     shown = pathlib.Path(rule).stem
     for _ in range(2):
         contenders = make_contenders(rule_contenders([str(rule)], CONFIG), CONFIG)
-        print_evaluation(evaluate(tasks, contenders, CONFIG, tmp_path / "run"))
+        print_evaluation(evaluate(Experiment(tasks, CONFIG, tmp_path / "run"), contenders))
         heading, row = re.findall(r"\n. task .*\n|\n. sokoban/.*\n", capsys.readouterr().out)
         assert f" {shown} " in heading
         assert f" sokoban/file:{name}.txt " in row
@@ -48,7 +48,8 @@ def test_names_with_control_characters_are_shown_with_escapes(tmp_path, capsys):
     tasks = write_runs(tmp_path, tasks=(task,))
     print_evaluation(
         evaluate(
-            tasks, make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG), CONFIG, tmp_path
+            Experiment(tasks, CONFIG, tmp_path),
+            make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG),
         )
     )
     output = capsys.readouterr().out
@@ -62,7 +63,8 @@ def test_the_result_is_said(tmp_path, capsys):
     tasks = write_runs(tmp_path)
     print_evaluation(
         evaluate(
-            tasks, make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG), CONFIG, tmp_path
+            Experiment(tasks, CONFIG, tmp_path),
+            make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG),
         )
     )
     output = capsys.readouterr().out
@@ -76,7 +78,8 @@ def test_one_seed_has_no_intervals_and_claims_no_place_above_random(tmp_path, ca
     tasks = write_runs(tmp_path, config)
     print_evaluation(
         evaluate(
-            tasks, make_contenders(rule_contenders(["grid57"], config), config), config, tmp_path
+            Experiment(tasks, config, tmp_path),
+            make_contenders(rule_contenders(["grid57"], config), config),
         )
     )
     output = capsys.readouterr().out

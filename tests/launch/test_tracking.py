@@ -12,7 +12,8 @@ from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
 from environments.errors import MissingPackageError
 from evaluation import storage
-from evaluation.evaluate import Execution
+from evaluation.config import EvaluationConfig
+from evaluation.evaluate import Experiment
 from launch.support import tracking
 from launch.support.tracking import Tracking, trackers
 from tests.launch import wandb_files
@@ -132,22 +133,21 @@ def curve(*steps: int) -> list[tuple[int, float]]:
 def test_returns_are_shown_while_runs_are_made(tmp_path, monkeypatch):
     monkeypatch.setattr(tracking, "_SECONDS_BETWEEN_READS", 0.0)
     tags = [f"return/catch_5x5/{x}" for x in ("actor_critic/seed_0", "random/seed_1")]
-    how = tracking.tracked(Execution(), tmp_path, Tracking(), {"budget": 400})
+    config = EvaluationConfig(budget=400)
+    how = tracking.tracked(Experiment([], config, tmp_path), Tracking())
     for further in ([], [400]):  # It is continued, from its last checkpoint.
         Records(storage.run_path(tmp_path, "actor_critic", "catch/5x5", 0)).keep(200)
-        with how.open_progress("evaluate", 400) as progress:
-            assert progress is not None
-            progress.start(0)
+        with how.open_progress("evaluate", 400) as show:
             add_returns(tmp_path, "catch/5x5", [100, 200] if not further else [300, *further])
             add_returns(tmp_path, "catch/5x5", [100], seed=1, contender="random")
-            progress.update(100, {})
+            show(100, {}, "")
             assert shown(tmp_path / "tensorboard")[tags[0]][:2] == curve(100, 200)
             path = storage.run_path(tmp_path, "random", "catch/5x5", 1) / "metrics.jsonl"
             with path.open("a") as file:  # Without a return; still being written.
                 file.write('{"episodes": 0.0, "environment_steps": 300}\n{"environment_st')
     found = shown(tmp_path / "tensorboard")
     assert found == {tags[0]: curve(100, 200, 300, 400), tags[1]: curve(100)}
-    assert hyper_parameters(tmp_path / "tensorboard") == {"budget": 400.0}
+    assert hyper_parameters(tmp_path / "tensorboard")["budget"] == 400.0
 
 
 # Weights & Biases, offline and in processes of their own: it starts others.

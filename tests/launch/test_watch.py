@@ -25,6 +25,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.evaluate import resolve
 from evaluation.loading import load_agent
 from launch.support import evaluations
+from tests.launch.common import evaluate_flags
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 AGENT = AgentConfig(
@@ -52,9 +53,8 @@ def workdir(tmp_path_factory) -> pathlib.Path:
     sizes = disco.MetaNetworkSizes(prediction=6, trajectory=8, lifetime=8)
     rule = disco.DiscoveredRule.create(jax.random.key(0), sizes, num_bins=11, max_value=5.0)
     disco.save(rule, folder / "mine.npz")
-    agents = ["ppo/learning_rate=0.001"]
-    mine, workdir = str(folder / "mine.npz"), str(folder / "runs")
-    evaluations.run(evaluations.prepare(resolve(TASKS), CONFIG, workdir, [mine], agents=agents))
+    values = evaluate_flags(folder / "runs", folder / "mine.npz", agent=["ppo/learning_rate=0.001"])
+    evaluations.run(values, resolve(TASKS), CONFIG)
     (folder / "mine.npz").unlink()
     return folder / "runs"
 

@@ -21,7 +21,7 @@ from environments import SimulatorError
 from environments.processes import SerialSimulators
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, resolve
 from tests.agents.common import HostCorridors
 from tests.evaluation import common
 from training import host
@@ -123,7 +123,7 @@ def test_what_happened_before_an_interruption_is_not_forgotten(tmp_path, monkeyp
         patch.setattr(SerialSimulators, "step", step)
         with pytest.raises(Stopped):
             train(tmp_path, stop_at=150, config=config)
-    evaluate([TASK], make_contenders([], config), config, tmp_path)
+    evaluate(Experiment([TASK], config, tmp_path), make_contenders([], config))
     run = tmp_path / "runs" / "hand_set" / "corridor_host" / "seed_0"
     result = json.loads((run / "result.json").read_text())
     assert not result["is_finite"]
@@ -239,7 +239,7 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
 
 def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
     tasks = (TASK, *resolve(["catch/3x3"]))
-    found = evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path).evaluation
+    found = evaluate(Experiment(tasks, CONFIG, tmp_path), make_contenders([], CONFIG)).evaluation
     assert found.scores["hand_set"][0].tolist() == [6.0, 6.0]
     assert np.isfinite(found.scores["hand_set"]).all()
     episodes = (tmp_path / "episode_means.csv").read_text().splitlines()
@@ -259,10 +259,10 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
         ValueError,
         match=r"hand_set on corridor/host, .* GiB are free.*agent\.replay_capacity",
     ):
-        evaluate([TASK], make_contenders([], config), config, tmp_path)
+        evaluate(Experiment([TASK], config, tmp_path), make_contenders([], config))
     tasks = resolve(["control_proprio/cartpole_swingup"])
     with pytest.raises(ValueError, match="continuous actions"):
-        evaluate(tasks, make_contenders([], CONFIG), CONFIG, tmp_path)
+        evaluate(Experiment(tasks, CONFIG, tmp_path), make_contenders([], CONFIG))
     assert not (tmp_path / "runs").exists()
 
 

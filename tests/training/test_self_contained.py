@@ -16,7 +16,7 @@ from environments.simulators import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders
-from evaluation.evaluate import evaluate
+from evaluation.evaluate import Experiment, evaluate
 from evaluation.executors import JobsFailedError
 from tests.annotations import unchecked
 
@@ -70,8 +70,8 @@ def train(tmp_path, told: Sequence[Report], report=lambda *_: None):
 def run(agent, task, folder, report=lambda *_: None):
     """The result of one run of an agent."""
     contender = contender_of(agent, "scripted")
-    runs = [training.ContenderRun(contender, task, 0)]
-    [result] = training.train_runs(runs, CONFIG, [folder], folder, report)
+    runs = [training.ContenderRun(task, CONFIG.seed, folder, contender, 0)]
+    [result] = training.train_runs(runs, CONFIG, folder, report)
     return result
 
 
@@ -219,9 +219,8 @@ def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
     pytest.importorskip("dm_control")
     (random,) = make_contenders((), CONFIG)
     task = environments.make("control_proprio/cartpole_balance")
-    [result] = training.train_runs(
-        [training.ContenderRun(random, task, 0)], CONFIG, [tmp_path], tmp_path
-    )
+    runs = [training.ContenderRun(task, CONFIG.seed, tmp_path, random, 0)]
+    [result] = training.train_runs(runs, CONFIG, tmp_path)
     # Two environments, episodes of 500 actions: each 1,000 steps two end.
     assert result.results["length"] == 500.0
     assert result.curve.count.sum() == 6
@@ -237,7 +236,7 @@ class Broken(Scripted):
 def test_an_agents_error_is_shown_once_and_kept_with_its_run_until_it_is_mended(tmp_path, caplog):
     def run_all(agent: Scripted) -> None:
         contender = contender_of(agent, "mine")
-        evaluate([environments.make("catch/5x5")], [contender], CONFIG, tmp_path)
+        evaluate(Experiment([environments.make("catch/5x5")], CONFIG, tmp_path), [contender])
 
     told = reports(0, CONFIG.num_steps)
     with pytest.raises(JobsFailedError) as caught:

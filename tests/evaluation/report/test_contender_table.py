@@ -6,14 +6,15 @@ import pytest
 
 from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders, rule_contenders
 from evaluation.report.tables import compute, settings_as_used
+from tests.evaluation import common
 from tests.evaluation.common import CONFIG
 
 EVERYONE = dataclasses.replace(CONFIG, baselines=("actor_critic", "ppo"))
 
 
-def shown(config=EVERYONE, agents=(), **tuned):
+def shown(config=EVERYONE, agents=(), tuned=None):
     rules = rule_contenders(["grid57", "three_families"], config)
-    made = make_contenders(rules, config, agents, **tuned)
+    made = make_contenders(rules, config, agents, tuned)
     return {x.name: settings_as_used(x)["learning rate"] for x in made}
 
 
@@ -30,7 +31,7 @@ def test_a_rule_has_that_of_its_file():
 @pytest.mark.parametrize(("of", "name"), [("grid57", "grid57"), ("ppo", "ppo_tuned")])
 def test_tuned_settings_replace_it(of, name):
     config = dataclasses.replace(CONFIG, baselines=("ppo_tuned",))
-    tuned = {"ppo": {}, of: {"learning_rate": 0.007}}
+    tuned = common.tuned(config, {"ppo": {}, of: {"learning_rate": 0.007}})
     assert shown(config, tuned=tuned)[name] == "0.007 (tuned)"
 
 

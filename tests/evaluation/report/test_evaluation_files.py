@@ -9,7 +9,7 @@ import pytest
 import disco
 import environments
 from evaluation.contenders import make_contenders, rule_contenders
-from evaluation.evaluate import evaluate
+from evaluation.evaluate import Experiment, evaluate
 from tests.evaluation.common import CONFIG, write_runs
 
 
@@ -18,7 +18,8 @@ def test_tasks_without_reference_scores_have_no_aggregate(tmp_path):
     tasks = [environments.make("catch/4x5"), environments.make("catch/6x5")]
     write_runs(tmp_path, config, tasks=tuple(tasks))
     written = evaluate(
-        tasks, make_contenders(rule_contenders(["grid57"], config), config), config, tmp_path
+        Experiment(tasks, config, tmp_path),
+        make_contenders(rule_contenders(["grid57"], config), config),
     )
     assert written.evaluation.by_references is None
     assert not written.table.caption
@@ -48,7 +49,10 @@ def test_learning_rates_are_those_by_which_somebody_learned(tmp_path, changes, o
     config = dataclasses.replace(CONFIG, **changes)
     assert config.agent.learning_rate == 1e-3
     tasks = write_runs(tmp_path, config)
-    evaluate(tasks, make_contenders(rule_contenders(["grid57"], config), config), config, tmp_path)
+    evaluate(
+        Experiment(tasks, config, tmp_path),
+        make_contenders(rule_contenders(["grid57"], config), config),
+    )
     results = json.loads((tmp_path / "results.json").read_text())
     contenders = results["contenders"]
     assert contenders["grid57"]["agent"]["learning_rate"] == own
@@ -61,10 +65,8 @@ def test_the_settings_learning_rate_stands_where_a_rule_has_none_of_its_own(tmp_
     disco.save(disco.load("grid57"), rule)
     tasks = write_runs(tmp_path / "run", rule=str(rule))
     evaluate(
-        tasks,
+        Experiment(tasks, CONFIG, tmp_path / "run"),
         make_contenders(rule_contenders([str(rule)], CONFIG), CONFIG),
-        CONFIG,
-        tmp_path / "run",
     )
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["contenders"]["silent"]["agent"]["learning_rate"] == 1e-3
@@ -74,7 +76,8 @@ def test_the_settings_learning_rate_stands_where_a_rule_has_none_of_its_own(tmp_
 def test_the_table_has_scores_and_aggregates(tmp_path):
     tasks = write_runs(tmp_path)
     written = evaluate(
-        tasks, make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG), CONFIG, tmp_path
+        Experiment(tasks, CONFIG, tmp_path),
+        make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG),
     )
     table = written.table
     order = ("grid57", "actor_critic", "policy_gradient", "random")
@@ -108,7 +111,10 @@ def test_the_table_has_scores_and_aggregates(tmp_path):
 
 def test_means_over_episodes_are_called_so(tmp_path):
     tasks = write_runs(tmp_path)
-    evaluate(tasks, make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG), CONFIG, tmp_path)
+    evaluate(
+        Experiment(tasks, CONFIG, tmp_path),
+        make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG),
+    )
     assert not (tmp_path / "episodes.csv").exists()
     with (tmp_path / "episode_means.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -8,7 +8,7 @@ import pytest
 import environments
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
-from evaluation.evaluate import evaluate
+from evaluation.evaluate import Experiment, evaluate
 from evaluation.scoring import references, statistics
 from evaluation.scoring.references import Reference, fingerprint, of_tasks, require_fit
 
@@ -104,7 +104,7 @@ def test_nobody_is_above_the_optimum_and_random_has_its_score(tmp_path):
     shipped = references.shipped()
     tasks = [task for task in environments.suite("grid_heldout") if task.name in shipped]
     assert len(tasks) >= 15
-    found = evaluate(tasks, make_contenders([], config), config, tmp_path).evaluation
+    found = evaluate(Experiment(tasks, config, tmp_path), make_contenders([], config)).evaluation
     assert set(found.references) == {task.name for task in tasks}
     for name, scores in found.scores.items():
         means, errors = statistics.mean(scores), statistics.standard_error(scores)

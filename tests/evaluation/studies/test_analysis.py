@@ -15,7 +15,7 @@ from disco.types import taken
 from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
-from evaluation.evaluate import Execution
+from evaluation.evaluate import Experiment
 from evaluation.studies import analysis, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
 from evaluation.studies.analysis import AnalysisConfig, analyse
@@ -266,7 +266,7 @@ def test_from_training_to_the_page(tmp_path, task):
     config = EvaluationConfig(agent=CONFIG, seeds=2, budget=96, num_points=2, resamples=10)
     settings = AnalysisConfig(steps=60, environments=4, horizon=3)
     (contender,) = rule_contenders(["grid57"], config)
-    files = analyse(contender, [task], config, settings, tmp_path, {}, Execution())
+    files = analyse(Experiment([task], config, tmp_path), contender, settings)
     assert tmp_path / "analysis.json" in files
     numbers = json.loads((tmp_path / "analysis.json").read_text())["catch/5x5"]
     assert max(x for x in numbers["influence"]["y of the rule"][1:] if x is not None) > 0
@@ -294,7 +294,7 @@ def test_a_rule_without_predictions_has_the_weights_of_its_prior(tmp_path, task)
     )
     disco.save(rule, tmp_path / "own.npz")
     (contender,) = rule_contenders([str(tmp_path / "own.npz")], config)
-    analyse(contender, [task], config, settings, tmp_path, {}, Execution())
+    analyse(Experiment([task], config, tmp_path), contender, settings)
     numbers = json.loads((tmp_path / "analysis.json").read_text())
     weights = {"policy_prior", "advantage_weight"}
     assert set(numbers["catch/5x5"]["weights"]) == weights
@@ -312,4 +312,4 @@ def test_other_rules_are_refused(tmp_path, task):
     config = EvaluationConfig()
     (contender,) = rule_contenders(["disco:ActorCritic"], config)
     with pytest.raises(ValueError, match="is not a discovered rule"):
-        analyse(contender, [task], config, AnalysisConfig(), tmp_path, {}, Execution())
+        analyse(Experiment([task], config, tmp_path), contender, AnalysisConfig())

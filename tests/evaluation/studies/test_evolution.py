@@ -15,7 +15,7 @@ from agents.rule_agent import AgentConfig
 from disco import anchored
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import rule_contenders
-from evaluation.evaluate import Execution
+from evaluation.evaluate import Experiment
 from evaluation.report.drawing import Drawing
 from evaluation.rules import fingerprint
 from evaluation.studies import evolution
@@ -72,7 +72,7 @@ TASKS = [environments.make("catch/5x5")]
 
 
 def run(contender, folder, settings=SETTINGS, tasks=TASKS):
-    return evolve(contender, tasks, CONFIG, settings, folder, {}, Execution())
+    return evolve(Experiment(tasks, CONFIG, folder), contender, settings)
 
 
 def outputs(rule: disco.AnchoredRule, point: Point) -> np.ndarray:

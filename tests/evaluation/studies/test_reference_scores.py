@@ -9,7 +9,7 @@ import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
-from evaluation.evaluate import Execution
+from evaluation.evaluate import Experiment
 from evaluation.scoring import references
 from evaluation.studies import reference_scores as study
 
@@ -27,15 +27,7 @@ CONFIG = EvaluationConfig(
 
 
 def make(tasks, folder, *, trains=True):
-    return study.reference_scores(
-        tasks,
-        CONFIG,
-        {},
-        trains,
-        folder,
-        {},
-        Execution(),
-    )
+    return study.reference_scores(Experiment(tasks, CONFIG, folder), None, trains=trains)
 
 
 def test_a_solved_task_needs_no_run(tmp_path):

@@ -14,11 +14,12 @@ from evaluation.contenders import (
     make_contenders,
     rule_contenders,
 )
-from evaluation.evaluate import Execution
+from evaluation.evaluate import Experiment
 from evaluation.report.html_report import write_report
 from evaluation.report.stored import merge, read_manifest
 from evaluation.studies import robustness
 from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, Variation, variations
+from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -73,8 +74,8 @@ def test_each_setting_is_varied_alone():
 
 
 def test_the_grid_is_around_the_tuned_settings():
-    tuned = {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}}
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned", "hand_set"))
+    tuned = common.tuned(config, {"actor_critic": {"learning_rate": 9e-3, "replay_ratio": 0.5}})
     found = variations(make_contenders(rule_contenders(["grid57"], config), config, tuned=tuned))
     rates = {
         agent_of(x).learning_rate
@@ -94,9 +95,9 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     monkeypatch.setattr(robustness, "WEIGHT_DECAYS", (0.0,))
     monkeypatch.setattr(robustness, "GRADIENT_NORMS", (1.0,))
     tasks = [environments.make("catch/5x5")]
-    contenders = make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG)
-    arguments = (contenders, tasks, CONFIG, tmp_path, {"code_version": "1"}, Execution())
-    files = robustness.robustness(*arguments)
+    made = make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG)
+    experiment = Experiment(tasks, CONFIG, tmp_path, {"code_version": "1"})
+    files = robustness.robustness(experiment, made)
     plots = {
         f"catch_5x5_{x}.{y}" for x in ("sizes", "replay", "optimizers") for y in ("png", "svg")
     }
@@ -117,7 +118,7 @@ def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     assert len(contenders) == len(rows) + 1
     before = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))
     assert len(before) == 2 * len(contenders)
-    robustness.robustness(*arguments)
+    robustness.robustness(experiment, made)
     again = merge([read_manifest(tmp_path)])
     write_report(tmp_path / "report", again)
     after = sorted(path.stat().st_mtime_ns for path in tmp_path.glob("runs/**/result.json"))

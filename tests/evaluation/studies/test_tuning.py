@@ -13,7 +13,7 @@ from evaluation.contenders import (
     make_contenders,
     rule_contenders,
 )
-from evaluation.evaluate import Execution, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, resolve
 from evaluation.studies import tuning
 from tests.evaluation.test_evaluate import CONFIG as TINY
 
@@ -99,7 +99,8 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     tasks = resolve(["catch/5x5"])
     config = dataclasses.replace(CONFIG, baselines=("ppo",))
     tune = tmp_path / "tuning"
-    found = tuning.tune([], tasks, config, 2, tune, {}, Execution())
+    experiment = Experiment(tasks, config, tune)
+    found = tuning.tune(experiment, [], 2)
     assert found == tuned_settings.read(tune / tuned_settings.TUNED_FILE)
     best = found.contenders["ppo"]
     assert best.score == max(x["score"] for x in best.trials)
@@ -107,11 +108,11 @@ def test_the_best_settings_are_written_and_used(tmp_path):
     assert len((tune / "tuning.csv").read_text().splitlines()) == 3
     # A second time, everything is there.
     said = []
-    again = tuning.tune([], tasks, config, 2, tune, {}, Execution(announce=said.append))
+    again = tuning.tune(dataclasses.replace(experiment, announce=said.append), [], 2)
     assert again == found
     assert said == ["3 of 3 runs are finished."]
     config = dataclasses.replace(config, baselines=("ppo_tuned",))
-    contenders = make_contenders([], config, tuned={"ppo": best.settings})
+    contenders = make_contenders([], config, tuned=found)
     assert [x.name for x in contenders] == ["random", "ppo_tuned"]
-    found = evaluate(tasks, contenders, config, tmp_path / "tuned").evaluation
+    found = evaluate(Experiment(tasks, config, tmp_path / "tuned"), contenders).evaluation
     assert found.scores["ppo_tuned"].shape == (1, 1)
