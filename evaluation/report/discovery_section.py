@@ -19,9 +19,10 @@ from evaluation.report.discoveries import PANELS, PROBE, Discovery, Probe, best_
 from evaluation.report.drawing import (
     COLOURS,
     RULE_COLOURS,
-    add_legend,
+    Curve,
     drawn,
     format_axes,
+    line_panels,
     with_thousands,
 )
 from evaluation.report.page import Row, Section
@@ -182,24 +183,15 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
       points: the metrics (see `discovery_curves`) of each point's discovery, by name. More than 20
         records are reduced to 20 means over neighbouring ones.
     """
-    colours, styles = (*COLOURS, *RULE_COLOURS), ("-", "--", ":", "-.")
-    figure = Figure(figsize=(8.0, 4.5))
-    panel, lines = figure.subplots(), []
-    for i, metrics in enumerate(points.values()):
+    curves = {}
+    for name, metrics in points.items():
         known = [x for x in metrics if x["validation_reward"] is not None]
         parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+        parts = [part for part in parts if part.size]
         rewards = [x["validation_reward"] for x in known]
-        lines += panel.plot(
-            [known[part[-1]]["meta_step"] for part in parts if part.size],
-            [np.mean([rewards[k] for k in part]) for part in parts if part.size],
-            color=colours[i % len(colours)],
-            linestyle=styles[i // len(colours) % len(styles)],
-            linewidth=1.3,
-            marker="." if len(parts) == 1 else None,
+        curves[name] = Curve(
+            [known[part[-1]]["meta_step"] for part in parts],
+            [float(np.mean([rewards[k] for k in part])) for part in parts],
         )
-    format_axes(panel)
-    panel.set_xlabel("meta-steps")
-    panel.set_ylabel(PANELS["validation_reward"])
-    panel.set_title("Discoveries: mean over the agents")
-    add_legend(figure, lines, list(points))
-    return figure
+    panels = {"Discoveries: mean over the agents": curves}
+    return line_panels(panels, xlabel="meta-steps", ylabel=PANELS["validation_reward"])
