@@ -23,7 +23,7 @@ from evaluation.published import BSUITE_SCORE, CRAFTER_SCORE, published_scores
 from evaluation.report import evaluation_files, page, plots
 from evaluation.report.discoveries import Discovery
 from evaluation.report.discovery_section import discovery_section
-from evaluation.report.drawing import Drawing
+from evaluation.report.drawing import Drawing, draw_line_panels
 from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.page import Row, Section
 from evaluation.report.run_files import AgentMetrics, Pictures, agent_metrics, find_pictures
@@ -108,7 +108,7 @@ def without_plots(name: str, merged: MergedEvaluation) -> EvaluationSection:
         merged=merged,
         result=main_result(merged),
         pictures=find_pictures(name, merged),
-        metrics={name: found for name, found in metrics.items() if found.tasks},
+        metrics={name: found for name, found in metrics.items() if found.curves},
         achievements={task: scores for task, scores in achievements.items() if scores},
         bsuite=bsuite,
         bsuite_errors=errors,
@@ -126,7 +126,9 @@ def _plots(section: EvaluationSection) -> dict[str, Drawing]:
                 found[f"{file_name(comparison.scale.name.lower())}_{name}"] = drawing
     for number, (name, metrics) in enumerate(section.metrics.items(), 1):
         # File names may be equal.
-        found[f"metrics_{number}_{file_name(name)}"] = plots.agent_metrics(metrics.tasks)
+        found[f"metrics_{number}_{file_name(name)}"] = draw_line_panels(
+            metrics.curves, xlabel="environment steps"
+        )
     for task, scores in section.achievements.items():
         rates = {name: x.success_rates for name, x in scores.items()}
         found[f"achievements_{file_name(task)}"] = plots.success_rates(rates, shown)

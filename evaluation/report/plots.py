@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float, Shaped
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
@@ -14,7 +13,6 @@ from disco_common.terminal import printable
 from evaluation.contenders import AlgorithmContender, Contender
 from evaluation.report import drawing
 from evaluation.report.drawing import Curve, Drawing, drawn
-from evaluation.report.run_files import Panels
 from evaluation.report.tables import number_of, over_seeds
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation
@@ -197,40 +195,6 @@ def radar(scores: Mapping[str, Mapping[str, float]], contenders: Sequence[Conten
     panel.set_ylim(0.0, 1.0)
     panel.set_xticks(angles, list(map(printable, tags)))
     drawing.add_legend(figure, lines, [*styles])
-    return figure
-
-
-@drawn
-def agent_metrics(tasks: Mapping[str, Panels]) -> Figure:
-    """Return an agent's metrics along its training: a row for each task, a column for each kind.
-
-    Args:
-      tasks: by name, the curves in each panel.
-    """
-    titles = list(dict.fromkeys(title for panels in tasks.values() for title in panels))
-    figure = Figure(figsize=(max(5.5, 3.6 * len(titles)), 0.6 + 2.2 * len(tasks)))
-    axes = figure.subplots(len(tasks), len(titles), squeeze=False, sharex=True)
-    for column, title in enumerate(titles):
-        own = [panels.get(title, {}) for panels in tasks.values()]
-        names = list(dict.fromkeys(name for curves in own for name in curves))
-        colours = dict(zip(names, itertools.cycle(drawing.COLOURS), strict=False))
-        for panel, curves in zip(axes[:, column], own, strict=True):
-            for name, (steps, values) in curves.items():
-                marker = "." if len(steps) == 1 else None
-                panel.plot(steps, values, color=colours[name], linewidth=1.3, marker=marker)
-            drawing.format_axes(panel)
-            if not curves:
-                panel.set_axis_off()
-        axes[-1, column].legend(
-            [Line2D([], [], color=colour) for colour in colours.values()],
-            list(map(printable, names)),
-            loc="upper left",
-            bbox_to_anchor=(0.0, -0.3),
-        )
-        axes[0, column].set_title(printable(title))
-        axes[-1, column].set_xlabel("environment steps")
-    for panel, task in zip(axes[:, 0], tasks, strict=True):
-        panel.set_ylabel(drawing.short_name(task))
     return figure
 
 
