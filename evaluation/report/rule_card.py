@@ -11,7 +11,7 @@ import numpy as np
 from disco_common import json_lines
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.stored import MergedEvaluation
-from evaluation.report.tables import intervals_of, number_of, score_table
+from evaluation.report.tables import aggregate_rows, intervals_of, number_of, score_table
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, compare
 
@@ -48,7 +48,7 @@ def rule_card(
         rows = [[task, *(x.text for x in cells)] for task, cells in scores.scores]
         parts += [
             _heading(merged),
-            *(_aggregates(x, own.name) for x in compared),
+            *(_aggregates(merged, x, own.name) for x in compared),
             _table(["task", *(x.name for x in shown)], [row[: 1 + len(shown)] for row in rows]),
             "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",
         ]
@@ -110,16 +110,13 @@ def _heading(merged: MergedEvaluation) -> str:
     )
 
 
-def _aggregates(comparison: Comparison, own: str) -> str:
+def _aggregates(merged: MergedEvaluation, comparison: Comparison, own: str) -> str:
     """Return a table of the aggregates, and whom the rule is better than."""
-    labels = list(statistics.AGGREGATES)
-    rows = [
-        [name, *(found[x].text(2) for x in labels)] for name, found in comparison.aggregates.items()
-    ]
+    rows = aggregate_rows(merged, comparison)
     parts = [
         f"{comparison.scale.name}: {comparison.scale.definition}\n",
-        _table(["", *labels], rows),
-        f"In brackets: {intervals_of(comparison, 'tasks')}.\n",
+        _table([*rows[0]], [[*row.values()] for row in rows]) if rows else "",
+        f"In brackets: {intervals_of(comparison)}.\n",
         *_standing(comparison, own),
     ]
     return "\n".join(parts)
