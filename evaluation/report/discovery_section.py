@@ -26,7 +26,7 @@ from evaluation.report.drawing import (
     with_thousands,
 )
 from evaluation.report.page import Row, Section
-from evaluation.report.stored import MergedEvaluation
+from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import by_references
 
 _PROBE_PANEL = "score of fresh agents on discovery tasks (0: random policy, 1: reference)"
@@ -56,7 +56,7 @@ class DiscoverySection(Section):
 
 
 def discovery_section(
-    discovery: Discovery, evaluations: Sequence[MergedEvaluation] = ()
+    discovery: Discovery, evaluations: Sequence[Evaluation] = ()
 ) -> DiscoverySection:
     """Return the section of a discovery beside evaluations in the same report."""
     found, baselines = discovery.probes, probe_baselines(discovery, evaluations)
@@ -83,9 +83,7 @@ def discovery_section(
     )
 
 
-def probe_baselines(
-    discovery: Discovery, evaluations: Sequence[MergedEvaluation]
-) -> dict[str, float]:
+def probe_baselines(discovery: Discovery, evaluations: Sequence[Evaluation]) -> dict[str, float]:
     """Return the scores of contenders on a discovery's probe tasks, on the probes' scale.
 
     They are by contender the mean over the tasks (`references.by_references`), of evaluations that

@@ -27,9 +27,9 @@ from evaluation.report.drawing import Drawing, draw_line_panels
 from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.page import Row, Section
 from evaluation.report.run_files import AgentMetrics, Pictures, agent_metrics, find_pictures
-from evaluation.report.stored import MergedEvaluation
 from evaluation.report.tables import file_name, with_error
 from evaluation.scoring import statistics, suite_scores
+from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.suite_scores import BsuiteScores, CrafterScores
 
 
@@ -48,7 +48,7 @@ class EvaluationSection(Section):
     """
 
     template: ClassVar[str] = "evaluation.html"
-    merged: MergedEvaluation
+    merged: Evaluation
     result: MainResult
     pictures: Pictures
     metrics: Mapping[str, AgentMetrics]
@@ -86,13 +86,13 @@ class EvaluationSection(Section):
         return len({x for seeds in self.bsuite.values() for one in seeds for x in one.unfinished})
 
 
-def evaluation_section(name: str, merged: MergedEvaluation) -> EvaluationSection:
+def evaluation_section(name: str, merged: Evaluation) -> EvaluationSection:
     """Return the section of an evaluation, which has at least one run."""
     section = without_plots(name, merged)
     return dataclasses.replace(section, plots=_plots(section))
 
 
-def without_plots(name: str, merged: MergedEvaluation) -> EvaluationSection:
+def without_plots(name: str, merged: Evaluation) -> EvaluationSection:
     """Return the section of an evaluation (see `evaluation_section`) without its figures."""
     achievements = {
         task: suite_scores.score_achievements(merged, i) for i, task in enumerate(merged.tasks)
@@ -102,7 +102,7 @@ def without_plots(name: str, merged: MergedEvaluation) -> EvaluationSection:
         for x in merged.shown
         if isinstance(x, AlgorithmContender) and not x.is_random
     }
-    bsuite, errors = suite_scores.score_bsuite(merged, lambda *key: merged.folders.get(key))
+    bsuite, errors = suite_scores.score_bsuite(merged)
     return EvaluationSection(
         name=name,
         merged=merged,
@@ -154,7 +154,7 @@ class FilesSection(Section):
 
 def write_report(
     output: pathlib.Path,
-    evaluations: Sequence[MergedEvaluation],
+    evaluations: Sequence[Evaluation],
     discoveries: Sequence[Discovery] = (),
     title: str = "Report",
     first: Sequence[Section] = (),

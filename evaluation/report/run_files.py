@@ -20,8 +20,8 @@ from disco_common import files
 from disco_common.json_lines import JsonLines
 from evaluation import storage
 from evaluation.report.drawing import Curve
-from evaluation.report.stored import MergedEvaluation
 from evaluation.report.tables import file_name, format_number
+from evaluation.scoring.evaluation import Evaluation
 from training import records
 
 _log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class AgentMetrics(NamedTuple):
     held_out: Sequence[Mapping[str, str]]
 
 
-def agent_metrics(merged: MergedEvaluation, contender: str) -> AgentMetrics:
+def agent_metrics(merged: Evaluation, contender: str) -> AgentMetrics:
     """Return what a contender's agent logged in an evaluation."""
     curves: dict[str, dict[str, Curve]] = {}
     held_out = []
@@ -66,7 +66,7 @@ def agent_metrics(merged: MergedEvaluation, contender: str) -> AgentMetrics:
     return AgentMetrics(curves, held_out)
 
 
-def _folders(merged: MergedEvaluation, contender: str, task: str) -> dict[int, pathlib.Path]:
+def _folders(merged: Evaluation, contender: str, task: str) -> dict[int, pathlib.Path]:
     """Return the folders of a contender's runs on a task, by seed."""
     keys = ((contender, task, seed) for seed in merged.seeds)
     return {key[-1]: merged.folders[key] for key in keys if key in merged.folders}
@@ -133,7 +133,7 @@ class Pictures(NamedTuple):
     left_out: int
 
 
-def find_pictures(name: str, merged: MergedEvaluation) -> Pictures:
+def find_pictures(name: str, merged: Evaluation) -> Pictures:
     """Return the pictures of each contender's first run on each task that has any, and all films.
 
     The files of films begin with `name`, the evaluation's.

@@ -18,7 +18,6 @@ from evaluation.contenders import (
     RuleContender,
     settings_of_agent,
 )
-from evaluation.report.stored import MergedEvaluation
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation
 from evaluation.scoring.over_tasks import FEWEST_TASKS
@@ -174,7 +173,7 @@ def aggregate_rows(evaluation: Evaluation, comparison: Comparison) -> list[dict[
     ]
 
 
-def contender_rows(merged: MergedEvaluation) -> list[dict[str, Any]]:
+def contender_rows(merged: Evaluation) -> list[dict[str, Any]]:
     """Return a row for each contender in a table of runs: settings as used, compute, speed."""
     rows = []
     for contender in merged.contenders:
@@ -228,7 +227,7 @@ def compute(contender: Contender, num_steps: int) -> dict[str, str]:
     }
 
 
-def source_rows(merged: MergedEvaluation) -> list[dict[str, Any]]:
+def source_rows(merged: Evaluation) -> list[dict[str, Any]]:
     """Return a row for each folder of an evaluation."""
     known = "code_version jax_version machine processors started".split()
     return [

@@ -9,8 +9,10 @@ reference (1). Comparisons are those of Agarwal et al. 2021 (arXiv 2108.13264).
 import dataclasses
 import itertools
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -39,6 +41,9 @@ from evaluation.scoring.statistics import Estimate
 # own settings. The meta-steps of an exported rule may differ, as each discovery exports its best.
 _SAME_IN_ALL_SEEDS = ("environments", "agent", "population", "meta", "objective")
 _PROFILE_POINTS = 81
+
+RunKey = tuple[str, str, int]
+"""A run's contender, task and seed."""
 
 Estimates = Mapping[tuple[str, str], Estimate]
 """A statistic of a contender, or of several discoveries, and another contender, by their names."""
@@ -73,18 +78,38 @@ def join_intervals(
     return updates, curves
 
 
+@dataclasses.dataclass(frozen=True)
+class StoredEvaluation:
+    """An evaluation on disk, finished or not.
+
+    The contenders are without their rules; the provenance has JSON values: code version, command,
+    machine.
+    """
+
+    folder: pathlib.Path
+    config: EvaluationConfig
+    tasks: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    provenance: dict[str, Any]
+
+
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """The runs of an evaluation. Arrays are in the order of its tasks.
+    """The runs of an evaluation, or of several. Arrays are in the order of its tasks.
 
     Attributes:
       config: its settings.
       tasks: names.
       contenders: among them the random policy.
-      contender_curves: the learning curves by contender; a missing run has no episodes.
+      contender_curves: the learning curves by contender; a missing run has no episodes, and NaN as
+        results.
       seeds: of the curves' second axis.
       references: the scale of each task that has one, by name.
       reasons: why other tasks have none, where it is known.
+      folders: of the runs that are present.
+      missing: runs that are absent.
+      sources: the evaluations on disk that it was read from.
+      problems: one sentence for each file of theirs that is ignored.
     """
 
     config: EvaluationConfig
@@ -94,6 +119,15 @@ class Evaluation:
     seeds: tuple[int, ...]
     references: Mapping[str, Reference]
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    folders: Mapping[RunKey, pathlib.Path] = dataclasses.field(default_factory=dict)
+    missing: tuple[RunKey, ...] = ()
+    sources: tuple[StoredEvaluation, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The names of the sources' folders."""
+        return " + ".join(dict.fromkeys(source.folder.name for source in self.sources))
 
     @cached_property
     def scores(self) -> dict[str, Float[np.ndarray, "tasks seeds"]]:
