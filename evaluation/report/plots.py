@@ -90,10 +90,7 @@ def _efficiency(comparison: Comparison, contenders: Sequence[Contender]) -> Figu
     axes = {
         "environment steps": dict.fromkeys(curves, 1.0),
         "gradient steps": comparison.gradient_steps,
-        "wall seconds of a run": {
-            name: x.train_seconds / (x.is_finite.size * comparison.config.num_steps)
-            for name, x in comparison.contender_curves.items()
-        },
+        "wall seconds of a run": comparison.seconds,
     }
     panels = {
         axis: {name: Curve(steps * by[name], *x) for name, x in curves.items() if by.get(name)}

@@ -178,7 +178,7 @@ def contender_rows(merged: Evaluation) -> list[dict[str, Any]]:
     rows = []
     for contender in merged.contenders:
         curves = merged.contender_curves[contender.name]
-        runs = sum(name == contender.name for name, _, _ in merged.folders)
+        runs = merged.num_runs(contender.name)
         steps = contender.num_steps(merged.config)
         rate = runs * steps / curves.train_seconds if curves.train_seconds else 0.0
         row = {

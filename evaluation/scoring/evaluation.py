@@ -237,6 +237,11 @@ class Evaluation:
         """The comparison on the scale of the references; None if no task counts on it."""
         return self.comparisons[0] if len(self.left_out) < len(self.tasks) else None
 
+    def num_runs(self, contender: str) -> int:
+        """Return how many runs of a contender are present."""
+        missing = sum(name == contender for name, _, _ in self.missing)
+        return self.contender_curves[contender].is_finite.size - missing
+
     def task_curves(self, task: int, contenders: Sequence[str]) -> Curves:
         """Return learning curves of contenders on a task: mean ± standard error over seeds.
 
@@ -271,6 +276,7 @@ class Comparison:
       left_out: contenders without any score on some counted task, with these tasks.
       contender_curves: the learning curves of those in `scores`.
       gradient_steps: by contender, the optimiser's steps per environment step, if they are known.
+      seconds: by contender in `scores`, the wall seconds of a run per environment step.
     """
 
     scale: Scale
@@ -280,6 +286,7 @@ class Comparison:
     left_out: Mapping[str, tuple[str, ...]]
     contender_curves: Mapping[str, LearningCurves]
     gradient_steps: Mapping[str, float]
+    seconds: Mapping[str, float]
 
     @cached_property
     def _of_rules(self) -> dict[str, statistics.Rules]:
@@ -397,5 +404,11 @@ def compare(evaluation: Evaluation, scale: Scale, shown: Sequence[Contender]) ->
         contender_curves={name: evaluation.contender_curves[name] for name in complete},
         gradient_steps={
             x.name: x.source[GRADIENT_STEPS] for x in shown if GRADIENT_STEPS in x.source
+        },
+        seconds={
+            x.name: evaluation.contender_curves[x.name].train_seconds
+            / (evaluation.num_runs(x.name) * x.num_steps(evaluation.config))
+            for x in shown
+            if x.name in complete
         },
     )
