@@ -144,12 +144,11 @@ def find_pictures(name: str, merged: Evaluation) -> Pictures:
     for task, contender in itertools.product(merged.tasks, merged.shown):
         folders = _folders(merged, contender.name, task)
         for caption, picture in next(filter(None, map(pictures_of_run, folders.values())), []):
-            found.setdefault(task, [])
             if size + len(picture) > _MAX_PICTURE_BYTES:
                 left_out += 1
                 continue
             size += len(picture)
-            found[task].append((f"{contender.name}, {caption}", picture))
+            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
         for seed, folder in folders.items():
             for path in _films(folder):
                 what = f"{contender.name}, seed {seed}" + f", {path.stem}" * (path.stem != "film")

@@ -92,6 +92,9 @@ def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):
     write_report(tmp_path / "report", merge([one]))
     text = (tmp_path / "report" / "index.html").read_text()
     assert "6 more are in the runs' folders" in text
+    [shown] = re.findall(r"<details[^>]*><summary>(.*?)</summary><div class=.strips", text)
+    assert f"No pictures of {({*TASKS} - {shown}).pop()}: their" in text
+    assert "or the page would be too large.</p>" in text
 
 
 def test_the_page_is_one_file_of_moderate_size(report):
