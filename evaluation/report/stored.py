@@ -68,8 +68,6 @@ def read_manifest(folder: pathlib.Path) -> StoredEvaluation:
     try:
         manifest = json_lines.read_object(path)
         contenders = tuple(_read_contender(x) for x in manifest["contenders"])
-        if RANDOM not in [contender.name for contender in contenders]:
-            raise ValueError(f"its contenders lack {RANDOM!r}")
         return StoredEvaluation(
             folder=folder,
             config=from_json(EvaluationConfig, manifest["config"]),
@@ -129,9 +127,17 @@ def merge(evaluations: Sequence[StoredEvaluation]) -> list[Evaluation]:
     otherwise the name of the folder is added to the name of the later one. If a run is present
     twice, the first one counts. The config is the first one's, with the number of distinct seeds of
     all.
+
+    Raises:
+      ValueError: if one has no random policy, to which scores are compared.
     """
     groups: dict[Any, list[StoredEvaluation]] = {}
     for evaluation in evaluations:
+        if RANDOM not in [contender.name for contender in evaluation.contenders]:
+            raise ValueError(
+                f"{str(evaluation.folder)!r} is no evaluation to compare: its contenders lack"
+                f" {RANDOM!r}."
+            )
         config = evaluation.config
         points = config.intervals[0] * config.agent.steps_per_update
         protocol = (config.score_definition, tuple(points))
