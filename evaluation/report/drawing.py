@@ -283,7 +283,7 @@ def use_logarithms(panel: Axes, axes: str) -> None:
     """Make some axes logarithmic: "x", "y" or both. Their labels are no mathematical text."""
     for name in axes:
         panel.set(**{f"{name}scale": "log"})
-        panel.autoscale(axis=name)
+        panel.autoscale(axis="x" if name == "x" else "y")
         axis = panel.xaxis if name == "x" else panel.yaxis
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_formatter(NullFormatter())
