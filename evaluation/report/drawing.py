@@ -195,8 +195,8 @@ def line_panels(
     """
     number, names = len(panels), dict.fromkeys(itertools.chain(*panels.values()))
     columns = number if number <= 3 else min(_MOST_COLUMNS, math.ceil(math.sqrt(number)))
-    rows, (width, height) = math.ceil(number / columns), (6.4, 3.1) if number == 1 else (2.7, 2.0)
-    figure = Figure(figsize=(max(5.5, width * columns), height * rows + 1.1))
+    rows, width = math.ceil(number / columns), 6.4 if number == 1 else 3.8 if columns <= 3 else 2.7
+    figure = Figure(figsize=(width * columns, min(3.1, 0.75 * width) * rows + 1.1))
     axes = figure.subplots(rows, columns, squeeze=False, sharex=bool(xlabel), sharey=not xlabel)
     axes = axes.ravel()
     styles = contender_styles(contenders, names) if contenders else _distinct_styles(names)

@@ -130,7 +130,7 @@ def test_a_name_has_one_line_style_in_all_panels_and_few_points_are_shown(figure
     assert [len(panel.lines) for panel in figure.axes] == [1, 2, 0, 1]
     [line], [other, mine], [single] = first.lines, second.lines, last.lines
     assert line.get_color() == mine.get_color() == single.get_color() != other.get_color()
-    assert [x.get_marker() for x in (line, other, single)] == ["None", ".", "."]
+    assert [x.get_marker() for x in (line, other, single)] == ["", ".", "."]
     assert [len(panel.collections) for panel in figure.axes] == [1, 2, 0, 1]  # Bands.
     assert (last.get_yscale(), empty.get_yscale()) == ("log", "linear")
     [legend] = figure.legends
