@@ -37,8 +37,8 @@ from agents.ppo.algorithm import PPO
 from agents.ppo.losses import PPOConfig
 from agents.registry import Configured
 from disco_common.files import write_atomically
+from evaluation.report.drawing import Curve, draw_line_panels
 from evaluation.scoring import statistics
-from evaluation.studies.plots import Curve, line_panels
 from launch.support.display import print_rows
 from training import device
 from training.records import Run
@@ -190,12 +190,12 @@ def _text(test: Any) -> str:
 
 
 def _curves(interval: int, trained: Mapping[str, _Trained]) -> dict[str, Curve]:
-    """Return environment steps, means over seeds and standard errors, by whose they are."""
-    steps = interval * np.arange(1, _POINTS + 1)
-    return {
-        whose: (steps, statistics.mean(x.T), statistics.standard_error(x.T))
-        for whose, (x, _) in trained.items()
-    }
+    """Return means over seeds ± standard errors by environment steps, by whose they are."""
+    steps, curves = interval * np.arange(1, _POINTS + 1), {}
+    for whose, (x, _) in trained.items():
+        mean, error = statistics.mean(x.T), statistics.standard_error(x.T)
+        curves[whose] = Curve(steps, mean, mean - error, mean + error)
+    return curves
 
 
 def main(argv: list[str]) -> None:
@@ -228,7 +228,8 @@ def main(argv: list[str]) -> None:
         )
         found = {"rows": rows, "curves": panels}
         write_atomically(output / "ppo.json", json.dumps(found, default=np.ndarray.tolist))
-        line_panels(panels, "environment steps", "return").write(output, "ppo")
+        figure = draw_line_panels(panels, xlabel="environment steps", ylabel="return")
+        figure.write(output, "ppo")
     print_rows(f"PPO, {_SEEDS.value} seeds", rows)
 
 

@@ -144,6 +144,12 @@ def evaluate(
         seeds=config.all_seeds,
         references=found,
         reasons=reasons,
+        folders={
+            (x.name, task.name, seed): storage.run_path(folder, x.name, task.name, i)
+            for x, task, (i, seed) in itertools.product(
+                contenders, tasks, enumerate(config.all_seeds)
+            )
+        },
     )
     return write_evaluation(
         folder,

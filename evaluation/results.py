@@ -150,6 +150,31 @@ class LearningCurves:
         )
 
 
+def join_intervals(
+    contender_curves: Sequence[LearningCurves], tasks: Bool[np.ndarray, "tasks"]
+) -> tuple[Int[np.ndarray, "points"], list[Episodes]]:
+    """Return curves whose intervals are long enough for an episode to end in each.
+
+    Neighbouring intervals are joined until, for every contender, at least one run on each of the
+    selected tasks has an episode in every interval. If none of these joins suffices, the original
+    intervals are returned, some of them empty.
+
+    Returns:
+      The updates at which the intervals end, which are the same for all contenders, and each
+      contender's episodes on the selected tasks.
+    """
+    updates = contender_curves[0].updates
+    curves = [Episodes(*(x[tasks] for x in one.curve)) for one in contender_curves]
+    for number in range(len(updates), 0, -1):
+        starts = np.array([part[0] for part in np.array_split(np.arange(len(updates)), number)])
+        joined = [
+            Episodes(*(np.add.reduceat(x, starts, axis=-1) for x in curve)) for curve in curves
+        ]
+        if all(np.all(np.sum(curve.count, axis=1) > 0) for curve in joined):
+            return updates[np.append(starts[1:], len(updates)) - 1], joined
+    return updates, curves
+
+
 def divide(sums: np.ndarray | np.floating, counts: np.ndarray | np.floating) -> np.ndarray:
     """Return sums divided by counts; NaN where the count is 0."""
     has_any = counts > 0

@@ -19,13 +19,14 @@ from evaluation.report.discoveries import PANELS, PROBE, Discovery, Probe, best_
 from evaluation.report.drawing import (
     COLOURS,
     RULE_COLOURS,
-    add_legend,
+    Curve,
     drawn,
     format_axes,
+    line_panels,
     with_thousands,
 )
 from evaluation.report.page import Row, Section
-from evaluation.report.stored import MergedEvaluation
+from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import by_references
 
 _PROBE_PANEL = "score of fresh agents on discovery tasks (0: random policy, 1: reference)"
@@ -55,7 +56,7 @@ class DiscoverySection(Section):
 
 
 def discovery_section(
-    discovery: Discovery, evaluations: Sequence[MergedEvaluation] = ()
+    discovery: Discovery, evaluations: Sequence[Evaluation] = ()
 ) -> DiscoverySection:
     """Return the section of a discovery beside evaluations in the same report."""
     found, baselines = discovery.probes, probe_baselines(discovery, evaluations)
@@ -82,9 +83,7 @@ def discovery_section(
     )
 
 
-def probe_baselines(
-    discovery: Discovery, evaluations: Sequence[MergedEvaluation]
-) -> dict[str, float]:
+def probe_baselines(discovery: Discovery, evaluations: Sequence[Evaluation]) -> dict[str, float]:
     """Return the scores of contenders on a discovery's probe tasks, on the probes' scale.
 
     They are by contender the mean over the tasks (`references.by_references`), of evaluations that
@@ -182,24 +181,15 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
       points: the metrics (see `discovery_curves`) of each point's discovery, by name. More than 20
         records are reduced to 20 means over neighbouring ones.
     """
-    colours, styles = (*COLOURS, *RULE_COLOURS), ("-", "--", ":", "-.")
-    figure = Figure(figsize=(8.0, 4.5))
-    panel, lines = figure.subplots(), []
-    for i, metrics in enumerate(points.values()):
+    curves = {}
+    for name, metrics in points.items():
         known = [x for x in metrics if x["validation_reward"] is not None]
         parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
+        parts = [part for part in parts if part.size]
         rewards = [x["validation_reward"] for x in known]
-        lines += panel.plot(
-            [known[part[-1]]["meta_step"] for part in parts if part.size],
-            [np.mean([rewards[k] for k in part]) for part in parts if part.size],
-            color=colours[i % len(colours)],
-            linestyle=styles[i // len(colours) % len(styles)],
-            linewidth=1.3,
-            marker="." if len(parts) == 1 else None,
+        curves[name] = Curve(
+            [known[part[-1]]["meta_step"] for part in parts],
+            [float(np.mean([rewards[k] for k in part])) for part in parts],
         )
-    format_axes(panel)
-    panel.set_xlabel("meta-steps")
-    panel.set_ylabel(PANELS["validation_reward"])
-    panel.set_title("Discoveries: mean over the agents")
-    add_legend(figure, lines, list(points))
-    return figure
+    panels = {"Discoveries: mean over the agents": curves}
+    return line_panels(panels, xlabel="meta-steps", ylabel=PANELS["validation_reward"])

@@ -12,12 +12,13 @@ import itertools
 import math
 import pathlib
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int
 from markupsafe import Markup
 from matplotlib import style
 from matplotlib.artist import Artist
@@ -65,8 +66,12 @@ COLOURS = (
     *("#999933", "#8C564B", "#8BC34A", "#4B5FE0", "#00A8A8"),
 )
 _RANDOM_COLOUR = "#888888"
+_FEW_POINTS = 8  # Of a line, which are shown each.
+_MOST_COLUMNS = 5  # Panels side by side that can be read on a screen.
 _LONGEST_NAME = 40  # Characters of a row's name; a longer one would leave no room for the plot.
 _P = ParamSpec("_P")
+
+Numbers = Sequence[float] | Float[np.ndarray, "_"] | Int[np.ndarray, "_"]
 
 
 class Drawing(NamedTuple):
@@ -129,26 +134,105 @@ def drawn(make: Callable[_P, Figure]) -> Callable[_P, Drawing]:
     return draw
 
 
-def draw_curve(
-    panel: Axes,
-    contender: Contender,
-    steps: Shaped[np.ndarray, "points"],
-    curve: Float[np.ndarray, "3 points"],
-    colour: str,
-) -> Line2D:
-    """Draw a line with a band: value, low and high end. Return the line."""
-    middle, low, high = curve
-    is_discovered = contender.kind == DISCOVERED
-    (line,) = panel.plot(
-        steps,
-        middle,
-        color=colour,
-        linewidth=1.8 if is_discovered else 1.3,
-        linestyle="--" if contender.kind == RANDOM else "-",
-        marker="." if len(steps) == 1 else None,
-        zorder=3 if is_discovered else 2,
-    )
-    panel.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+class Curve(NamedTuple):
+    """Points of a line, and the ends of its band at each, if it has one."""
+
+    x: Numbers
+    y: Numbers
+    low: Numbers | None = None
+    high: Numbers | None = None
+
+
+class LineStyle(NamedTuple):
+    """How a line is drawn; of two lines the one with the higher `zorder` is above the other."""
+
+    color: str
+    linestyle: str = "-"
+    linewidth: float = 1.3
+    zorder: int = 2
+
+
+def contender_styles(
+    contenders: Sequence[Contender], found: Collection[str]
+) -> dict[str, LineStyle]:
+    """Return the style of each contender in `found`, by name, in the contenders' order.
+
+    Discovered rules have warm colours and thicker lines, the random policy a dashed grey one, the
+    others cold colours.
+    """
+    rules, baselines = itertools.cycle(RULE_COLOURS), itertools.cycle(COLOURS)
+    by_kind: dict[str, Iterator[LineStyle]] = {
+        DISCOVERED: (LineStyle(colour, linewidth=1.8, zorder=3) for colour in rules),
+        RANDOM: itertools.repeat(LineStyle(_RANDOM_COLOUR, "--")),
+    }
+    others = map(LineStyle, baselines)
+    return {x.name: next(by_kind.get(x.kind, others)) for x in contenders if x.name in found}
+
+
+def _distinct_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """Return a style for each name: another colour; where there are no more, other dashes."""
+    colours = (RULE_COLOURS[0], *COLOURS, *RULE_COLOURS[1:])
+    every = ((colour, dashes) for dashes in ("-", "--", ":", "-.") for colour in colours)
+    return {name: LineStyle(*one) for name, one in zip(names, itertools.cycle(every), strict=False)}
+
+
+def line_panels(
+    panels: Mapping[str, Mapping[str, Curve]],
+    contenders: Sequence[Contender] = (),
+    xlabel: str = "",
+    ylabel: str = "",
+    log: Mapping[str, str] = MappingProxyType({}),
+) -> Figure:
+    """Return a panel for each title, with a line for each name, and one legend.
+
+    Args:
+      panels: curves by title and name.
+      contenders: of whom the names are, in the legend's order; by default they are other names.
+      xlabel: of the lower axis, which all panels share. Without it a panel's title is its label,
+        and they share the left axis.
+      ylabel: of the left axis.
+      log: by title, the axes that are logarithmic: "x", "y" or both.
+    """
+    number, names = len(panels), dict.fromkeys(itertools.chain(*panels.values()))
+    columns = number if number <= 3 else min(_MOST_COLUMNS, math.ceil(math.sqrt(number)))
+    rows, width = math.ceil(number / columns), 6.4 if number == 1 else 3.8 if columns <= 3 else 2.7
+    figure = Figure(figsize=(width * columns, min(3.1, 0.75 * width) * rows + 1.1))
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=bool(xlabel), sharey=not xlabel)
+    axes = axes.ravel()
+    styles = contender_styles(contenders, names) if contenders else _distinct_styles(names)
+    lines: dict[str, Line2D] = {}
+    for panel, curves in zip(axes, panels.values(), strict=False):
+        lines |= {name: _draw_curve(panel, curve, styles[name]) for name, curve in curves.items()}
+    for i, (panel, (title, curves)) in enumerate(zip(axes, panels.items(), strict=False)):
+        format_axes(panel)
+        use_logarithms(panel, log.get(title, ""))
+        if "x" in log.get(title, ""):
+            panel.set_xticks(sorted({x for curve in curves.values() for x in curve.x}))
+        if xlabel:
+            panel.set_title(printable(title))
+        if not xlabel or i + columns >= number:
+            panel.set_xlabel(xlabel or printable(title))
+            panel.xaxis.set_tick_params(labelbottom=True)
+    for panel in axes[number:]:
+        panel.set_visible(False)
+    figure.supylabel(ylabel, fontsize=9)
+    add_legend(figure, [lines[name] for name in styles], [*styles])
+    return figure
+
+
+draw_line_panels = drawn(line_panels)
+
+
+def _draw_curve(panel: Axes, curve: Curve, style: LineStyle) -> Line2D:
+    """Draw a line, with a point at each of few values, and its band. Return the line."""
+    marker = "." if len(curve.x) <= _FEW_POINTS else ""
+    (line,) = panel.plot(curve.x, curve.y, marker=marker, **style._asdict())
+    if curve.low is not None and curve.high is not None:
+        ends = curve.low, curve.high
+        if len(curve.x) == 1:
+            panel.vlines(curve.x, *ends, color=style.color, linewidth=1.0)
+        else:
+            panel.fill_between(curve.x, *ends, color=style.color, alpha=0.18, linewidth=0)
     return line
 
 
@@ -187,31 +271,22 @@ def with_thousands() -> FuncFormatter:
 
 
 def format_axes(panel: Axes) -> None:
-    """Set few ticks, those below as 10k, and let the lower axis begin at 0."""
+    """Set few ticks, those below as 10k; a lower axis without negative numbers begins at 0."""
     panel.xaxis.set_major_formatter(with_thousands())
     panel.xaxis.set_major_locator(MaxNLocator(4))
     panel.yaxis.set_major_locator(MaxNLocator(4))
-    panel.set_xlim(left=0)
+    if panel.dataLim.xmin >= 0.0:
+        panel.set_xlim(left=0)
 
 
 def use_logarithms(panel: Axes, axes: str) -> None:
     """Make some axes logarithmic: "x", "y" or both. Their labels are no mathematical text."""
     for name in axes:
         panel.set(**{f"{name}scale": "log"})
+        panel.autoscale(axis="x" if name == "x" else "y")
         axis = panel.xaxis if name == "x" else panel.yaxis
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_formatter(NullFormatter())
-
-
-def styled(contenders: Sequence[Contender], found: Collection[str]) -> list[tuple[Contender, str]]:
-    """Return each contender in `found`, and its colour.
-
-    It is warm for discovered rules, grey for the random policy, cold for the others.
-    """
-    rules, baselines = itertools.cycle(RULE_COLOURS), itertools.cycle(COLOURS)
-    by_kind = {DISCOVERED: rules, RANDOM: itertools.repeat(_RANDOM_COLOUR)}
-    shown = [x for x in contenders if x.name in found]
-    return [(x, next(by_kind.get(x.kind, baselines))) for x in shown]
 
 
 def short_name(name: str) -> str:

@@ -38,7 +38,6 @@ from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation
 from evaluation.scoring.over_tasks import Estimate
 from evaluation.scoring.suite_scores import BsuiteScores, score_bsuite
-from evaluation.storage import run_path
 
 Row = dict[str, Any]
 
@@ -67,7 +66,7 @@ def write_evaluation(
 
     Args:
       folder: to write to; it has the runs, too.
-      evaluation: its runs.
+      evaluation: its runs, with their folders.
       descriptions: of each contender, by name; JSON values.
       provenance: of the results; JSON values.
 
@@ -76,9 +75,7 @@ def write_evaluation(
       ValueError: if episodes that bsuite would score are damaged.
     """
     shown, result = evaluation.ordered, main_result(evaluation)
-    bsuite, errors = score_bsuite(
-        evaluation, lambda x, task, seed: run_path(folder, x, task, seed - evaluation.config.seed)
-    )
+    bsuite, errors = score_bsuite(evaluation)
     results = _to_json(evaluation, result, descriptions, provenance)
     files: dict[str, str | bytes] = {
         "results.json": json_lines.dumps(results, indent=1),

@@ -23,13 +23,13 @@ from evaluation.published import BSUITE_SCORE, CRAFTER_SCORE, published_scores
 from evaluation.report import evaluation_files, page, plots
 from evaluation.report.discoveries import Discovery
 from evaluation.report.discovery_section import discovery_section
-from evaluation.report.drawing import Drawing
+from evaluation.report.drawing import Drawing, draw_line_panels
 from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.page import Row, Section
 from evaluation.report.run_files import AgentMetrics, Pictures, agent_metrics, find_pictures
-from evaluation.report.stored import MergedEvaluation
 from evaluation.report.tables import file_name, with_error
 from evaluation.scoring import statistics, suite_scores
+from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.suite_scores import BsuiteScores, CrafterScores
 
 
@@ -48,7 +48,7 @@ class EvaluationSection(Section):
     """
 
     template: ClassVar[str] = "evaluation.html"
-    merged: MergedEvaluation
+    merged: Evaluation
     result: MainResult
     pictures: Pictures
     metrics: Mapping[str, AgentMetrics]
@@ -86,13 +86,13 @@ class EvaluationSection(Section):
         return len({x for seeds in self.bsuite.values() for one in seeds for x in one.unfinished})
 
 
-def evaluation_section(name: str, merged: MergedEvaluation) -> EvaluationSection:
+def evaluation_section(name: str, merged: Evaluation) -> EvaluationSection:
     """Return the section of an evaluation, which has at least one run."""
     section = without_plots(name, merged)
     return dataclasses.replace(section, plots=_plots(section))
 
 
-def without_plots(name: str, merged: MergedEvaluation) -> EvaluationSection:
+def without_plots(name: str, merged: Evaluation) -> EvaluationSection:
     """Return the section of an evaluation (see `evaluation_section`) without its figures."""
     achievements = {
         task: suite_scores.score_achievements(merged, i) for i, task in enumerate(merged.tasks)
@@ -102,13 +102,13 @@ def without_plots(name: str, merged: MergedEvaluation) -> EvaluationSection:
         for x in merged.shown
         if isinstance(x, AlgorithmContender) and not x.is_random
     }
-    bsuite, errors = suite_scores.score_bsuite(merged, lambda *key: merged.folders.get(key))
+    bsuite, errors = suite_scores.score_bsuite(merged)
     return EvaluationSection(
         name=name,
         merged=merged,
         result=main_result(merged),
         pictures=find_pictures(name, merged),
-        metrics={name: found for name, found in metrics.items() if found.tasks},
+        metrics={name: found for name, found in metrics.items() if found.curves},
         achievements={task: scores for task, scores in achievements.items() if scores},
         bsuite=bsuite,
         bsuite_errors=errors,
@@ -126,7 +126,9 @@ def _plots(section: EvaluationSection) -> dict[str, Drawing]:
                 found[f"{file_name(comparison.scale.name.lower())}_{name}"] = drawing
     for number, (name, metrics) in enumerate(section.metrics.items(), 1):
         # File names may be equal.
-        found[f"metrics_{number}_{file_name(name)}"] = plots.agent_metrics(metrics.tasks)
+        found[f"metrics_{number}_{file_name(name)}"] = draw_line_panels(
+            metrics.curves, xlabel="environment steps"
+        )
     for task, scores in section.achievements.items():
         rates = {name: x.success_rates for name, x in scores.items()}
         found[f"achievements_{file_name(task)}"] = plots.success_rates(rates, shown)
@@ -152,7 +154,7 @@ class FilesSection(Section):
 
 def write_report(
     output: pathlib.Path,
-    evaluations: Sequence[MergedEvaluation],
+    evaluations: Sequence[Evaluation],
     discoveries: Sequence[Discovery] = (),
     title: str = "Report",
     first: Sequence[Section] = (),

@@ -116,7 +116,7 @@ def _ranked(
         what = f"difference from {name}{texts[name]}" if label else f"P(better than {name})"
         numbers.append(f"{what} {estimate.text(2)}")
     nested = any(len(parts) > 1 for parts in entrants.values())
-    legend = interval_legend(len(own), config.confidence, "tasks", nested)
+    legend = interval_legend(len(own), config.confidence, nested)
     if doubtful := [name for name in level if name != RANDOM]:
         standing = f"{first} is first, but the data cannot separate it from {_listed(doubtful)}"
     elif others:

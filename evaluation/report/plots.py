@@ -1,27 +1,23 @@
 """The figures of an evaluation: learning curves, comparisons of contenders, and suites' own."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Shaped
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from disco_common.terminal import printable
 from evaluation.contenders import AlgorithmContender, Contender
 from evaluation.report import drawing
-from evaluation.report.drawing import Drawing, drawn
-from evaluation.report.run_files import Panels
+from evaluation.report.drawing import Curve, Drawing, drawn
 from evaluation.report.tables import number_of, over_seeds
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation
 from evaluation.scoring.statistics import AGGREGATES
 
-_MOST_COLUMNS = 5  # Panels side by side that can be read on a screen.
 _ROW = 0.24  # Inches, as is this:
 _LETTER = 0.075
 _MAX_PAIRS = 66  # That plots show: all pairs of a dozen contenders.
@@ -30,50 +26,36 @@ _MAX_PAIRS = 66  # That plots show: all pairs of a dozen contenders.
 @drawn
 def learning_curves(evaluation: Evaluation, contenders: Sequence[Contender]) -> Figure:
     """Return a plot with a panel per task: each contender's mean return ± standard error."""
-    tasks, num_tasks = evaluation.tasks, len(evaluation.tasks)
-    columns = min(num_tasks, _MOST_COLUMNS, max(2, math.ceil(math.sqrt(num_tasks))))
-    rows = math.ceil(num_tasks / columns)
-    names, prefix = [x.name for x in contenders], _common_prefix(tasks)
-    styled = drawing.styled(contenders, names)
-    figure = Figure(figsize=(max(5.5, 2.5 * columns), 1.8 * rows + 1.1))
-    panels = figure.subplots(rows, columns, squeeze=False, sharex=True).ravel()
-    lines = []  # Of the last panel; all have the same.
-    for i, (task, panel) in enumerate(itertools.zip_longest(tasks, panels)):
-        if task is None:
-            panel.set_visible(False)
-            continue
-        panel.set_title(printable(task.removeprefix(prefix)))
-        steps, curves = evaluation.task_curves(i, names)
-        lines = [drawing.draw_curve(panel, x, steps, curves[x.name], c) for x, c in styled]
-        drawing.format_axes(panel)
-        if i + columns >= num_tasks:
-            panel.xaxis.set_tick_params(labelbottom=True)
-            panel.set_xlabel("environment steps")
-    figure.supylabel("mean episode return", fontsize=9)
+    names, prefix = [x.name for x in contenders], _common_prefix(evaluation.tasks)
+    panels = {}
+    for i, task in enumerate(evaluation.tasks):
+        panels[task.removeprefix(prefix)] = _curves(*evaluation.task_curves(i, names))
+    figure = drawing.line_panels(panels, contenders, "environment steps", "mean episode return")
     title = printable(prefix.rstrip("/")) or "Learning curves"
     figure.suptitle(f"{title}: mean{over_seeds(evaluation.config.seeds)}")
-    drawing.add_legend(figure, lines, names)
     return figure
 
 
 @drawn
 def mean_curves(comparison: Comparison, contenders: Sequence[Contender]) -> Figure:
     """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
-    steps, curves = comparison.curves(statistics.mean_over_tasks)
     config, num_tasks = comparison.config, int(comparison.scale.counted.sum())
-    figure = _lines(
-        [("environment steps", {name: (steps, x) for name, x in curves.items()})],
-        contenders,
-        "normalised return (0 random, 1 reference)",
-    )
-    [panel] = figure.axes
-    panel.set_title(
+    title = (
         f"Mean over {number_of('task', num_tasks)}, {number_of('seed', config.seeds)},"
         f" {config.confidence:.0%} bootstrap interval"
     )
+    panels = {title: _curves(*comparison.curves(statistics.mean_over_tasks))}
+    label = "normalised return (0 random, 1 reference)"
+    figure = drawing.line_panels(panels, contenders, "environment steps", label)
     for height in (0.0, 1.0):
-        panel.axhline(height, color="black", linewidth=0.8, linestyle=":")
+        figure.axes[0].axhline(height, color="black", linewidth=0.8, linestyle=":")
     return figure
+
+
+def _curves(
+    x: Shaped[np.ndarray, "points"], by_name: Mapping[str, Float[np.ndarray, "3 points"]]
+) -> dict[str, Curve]:
+    return {name: Curve(x, *curve) for name, curve in by_name.items()}
 
 
 def compared(comparison: Comparison, contenders: Sequence[Contender]) -> dict[str, Drawing]:
@@ -97,9 +79,8 @@ def compared(comparison: Comparison, contenders: Sequence[Contender]) -> dict[st
 
 @drawn
 def _profiles(comparison: Comparison, contenders: Sequence[Contender]) -> Figure:
-    profiles = {name: (comparison.thresholds, x) for name, x in comparison.profiles.items()}
-    label = "fraction of runs with score > τ"
-    return _lines([("score τ", profiles)], contenders, label, is_steps=False)
+    panels = {"score τ": _curves(comparison.thresholds, comparison.profiles)}
+    return drawing.line_panels(panels, contenders, ylabel="fraction of runs with score > τ")
 
 
 @drawn
@@ -109,31 +90,28 @@ def _efficiency(comparison: Comparison, contenders: Sequence[Contender]) -> Figu
     axes = {
         "environment steps": dict.fromkeys(curves, 1.0),
         "gradient steps": comparison.gradient_steps,
-        "wall seconds of a run": {
-            name: x.train_seconds / (x.is_finite.size * comparison.config.num_steps)
-            for name, x in comparison.contender_curves.items()
-        },
+        "wall seconds of a run": comparison.seconds,
     }
-    panels = [
-        (axis, {name: (steps * by[name], x) for name, x in curves.items() if by.get(name)})
+    panels = {
+        axis: {name: Curve(steps * by[name], *x) for name, x in curves.items() if by.get(name)}
         for axis, by in axes.items()
-    ]
-    return _lines([panel for panel in panels if panel[1]], contenders, "IQM")
+    }
+    panels = {axis: found for axis, found in panels.items() if found}
+    return drawing.line_panels(panels, contenders, ylabel="IQM")
 
 
 @drawn
 def _aggregates(comparison: Comparison, contenders: Sequence[Contender]) -> Figure:
     """Return a panel for each aggregate, with each contender's value and intervals."""
-    shown = drawing.styled(contenders, comparison.aggregates)[::-1]
+    shown = [*drawing.contender_styles(contenders, comparison.aggregates).items()][::-1]
     figure = Figure(figsize=(1.6 + 1.9 * len(AGGREGATES), 0.9 + _ROW * len(shown)))
     panels = figure.subplots(1, len(AGGREGATES), sharey=True)
     for panel, label in zip(panels, AGGREGATES, strict=True):
-        for row, (contender, colour) in enumerate(shown):
-            estimate = comparison.aggregates[contender.name][label]
-            drawing.draw_interval(panel, row, estimate, colour)
+        for row, (name, one) in enumerate(shown):
+            drawing.draw_interval(panel, row, comparison.aggregates[name][label], one.color)
         panel.set_title(label)
         panel.xaxis.set_major_locator(MaxNLocator(4))
-    drawing.name_rows(panels[0], [drawing.short_name(x.name) for x, _ in shown])
+    drawing.name_rows(panels[0], [drawing.short_name(name) for name, _ in shown])
     return figure
 
 
@@ -154,48 +132,17 @@ def _shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> lis
 def _improvement(
     comparison: Comparison, contenders: Sequence[Contender], pairs: Sequence[tuple[str, str]]
 ) -> Figure:
-    colours = {x.name: colour for x, colour in drawing.styled(contenders, comparison.aggregates)}
+    styles = drawing.contender_styles(contenders, comparison.aggregates)
     names = [" > ".join(map(drawing.short_name, pair)) for pair in pairs]
     width = max(6.4, 3.0 + _LETTER * max(map(len, names)))
     figure = Figure(figsize=(width, 0.9 + _ROW * len(pairs)))
     panel = figure.subplots()
     for row, pair in enumerate(pairs):
-        drawing.draw_interval(panel, row, comparison.improvement[pair], colours[pair[0]])
+        drawing.draw_interval(panel, row, comparison.improvement[pair], styles[pair[0]].color)
     panel.axvline(0.5, color="black", linewidth=0.8, linestyle=":")
     panel.set_xlim(-0.02, 1.02)
     panel.set_xlabel("probability of improvement")
     drawing.name_rows(panel, names)
-    return figure
-
-
-def _lines(
-    panels: Sequence[
-        tuple[str, Mapping[str, tuple[Shaped[np.ndarray, "points"], Float[np.ndarray, "3 points"]]]]
-    ],
-    contenders: Sequence[Contender],
-    ylabel: str,
-    is_steps: bool = True,
-) -> Figure:
-    """Return panels side by side, with a line and a band for each contender that has one.
-
-    Args:
-      panels: the label of the lower axis, and by contender points on it and the values there.
-      contenders: in the legend's order; the first panel has each contender that another one has.
-      ylabel: of all panels.
-      is_steps: whether the lower axes begin at 0.
-    """
-    figure = Figure(figsize=(6.4 if len(panels) == 1 else 3.8 * len(panels), 4.2))
-    styled = drawing.styled(contenders, panels[0][1])
-    axes, legend = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0], []
-    for panel, (xlabel, found) in zip(axes, panels, strict=True):
-        own = [(x, *found[x.name], colour) for x, colour in styled if x.name in found]
-        lines = [drawing.draw_curve(panel, *one) for one in own]
-        legend = legend or lines
-        panel.set_xlabel(xlabel)
-        if is_steps:
-            drawing.format_axes(panel)
-    axes[0].set_ylabel(ylabel)
-    drawing.add_legend(figure, legend, [contender.name for contender, _ in styled])
     return figure
 
 
@@ -209,21 +156,20 @@ def success_rates(
       rates: by contender and achievement, in percent.
       contenders: in the legend's order.
     """
-    shown = drawing.styled(contenders, rates)
+    styles = drawing.contender_styles(contenders, rates)
     names = list(next(iter(rates.values())))[::-1]
-    height, least = 0.8 / len(shown), 0.01
-    figure = Figure(figsize=(7.0, 1.2 + len(names) * max(_ROW, 0.09 * len(shown))))
+    height, least = 0.8 / len(styles), 0.01
+    figure = Figure(figsize=(7.0, 1.2 + len(names) * max(_ROW, 0.09 * len(styles))))
     panel = figure.subplots()
-    for i, (contender, colour) in enumerate(shown):
+    for i, (contender, one) in enumerate(styles.items()):
         places = np.arange(len(names)) + 0.4 - (i + 0.5) * height
-        widths = [max(rates[contender.name][name] - least, 0.0) for name in names]
-        panel.barh(places, widths, height, left=least, color=colour)
+        widths = [max(rates[contender][name] - least, 0.0) for name in names]
+        panel.barh(places, widths, height, left=least, color=one.color)
     drawing.use_logarithms(panel, "x")
     panel.set_xlim(least, 100.0)
     panel.set_xlabel("success rate (%)")
     drawing.name_rows(panel, list(map(printable, names)))
-    patches = [Patch(color=colour) for _, colour in shown]
-    drawing.add_legend(figure, patches, [contender.name for contender, _ in shown])
+    drawing.add_legend(figure, [Patch(color=x.color) for x in styles.values()], [*styles])
     return figure
 
 
@@ -237,49 +183,15 @@ def radar(scores: Mapping[str, Mapping[str, float]], contenders: Sequence[Conten
     """
     tags = list(next(iter(scores.values())))
     angles = 2.0 * np.pi * np.arange(len(tags)) / len(tags)
-    shown = drawing.styled(contenders, scores)
+    styles = drawing.contender_styles(contenders, scores)
     figure, lines = Figure(figsize=(6.4, 5.2)), []
     panel = figure.subplots(subplot_kw={"projection": "polar"})
-    for contender, colour in shown:
-        own = [scores[contender.name][tag] for tag in tags]
-        lines += panel.plot([*angles, angles[0]], [*own, own[0]], color=colour, linewidth=1.3)
+    for name, one in styles.items():
+        own = [scores[name][tag] for tag in tags]
+        lines += panel.plot([*angles, angles[0]], [*own, own[0]], color=one.color, linewidth=1.3)
     panel.set_ylim(0.0, 1.0)
     panel.set_xticks(angles, list(map(printable, tags)))
-    drawing.add_legend(figure, lines, [contender.name for contender, _ in shown])
-    return figure
-
-
-@drawn
-def agent_metrics(tasks: Mapping[str, Panels]) -> Figure:
-    """Return an agent's metrics along its training: a row for each task, a column for each kind.
-
-    Args:
-      tasks: by name, the curves in each panel.
-    """
-    titles = list(dict.fromkeys(title for panels in tasks.values() for title in panels))
-    figure = Figure(figsize=(max(5.5, 3.6 * len(titles)), 0.6 + 2.2 * len(tasks)))
-    axes = figure.subplots(len(tasks), len(titles), squeeze=False, sharex=True)
-    for column, title in enumerate(titles):
-        own = [panels.get(title, {}) for panels in tasks.values()]
-        names = list(dict.fromkeys(name for curves in own for name in curves))
-        colours = dict(zip(names, itertools.cycle(drawing.COLOURS), strict=False))
-        for panel, curves in zip(axes[:, column], own, strict=True):
-            for name, (steps, values) in curves.items():
-                marker = "." if len(steps) == 1 else None
-                panel.plot(steps, values, color=colours[name], linewidth=1.3, marker=marker)
-            drawing.format_axes(panel)
-            if not curves:
-                panel.set_axis_off()
-        axes[-1, column].legend(
-            [Line2D([], [], color=colour) for colour in colours.values()],
-            list(map(printable, names)),
-            loc="upper left",
-            bbox_to_anchor=(0.0, -0.3),
-        )
-        axes[0, column].set_title(printable(title))
-        axes[-1, column].set_xlabel("environment steps")
-    for panel, task in zip(axes[:, 0], tasks, strict=True):
-        panel.set_ylabel(drawing.short_name(task))
+    drawing.add_legend(figure, lines, [*styles])
     return figure
 
 

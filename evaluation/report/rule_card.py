@@ -10,10 +10,9 @@ import numpy as np
 
 from disco_common import json_lines
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
-from evaluation.report.stored import MergedEvaluation
-from evaluation.report.tables import intervals_of, number_of, score_table
+from evaluation.report.tables import aggregate_rows, intervals_of, number_of, score_table
 from evaluation.scoring import statistics
-from evaluation.scoring.evaluation import Comparison, compare
+from evaluation.scoring.evaluation import Comparison, Evaluation, compare
 
 _CLEARLY = 3.0  # Standard errors.
 _LEVEL = "The data cannot separate {} from"
@@ -23,7 +22,7 @@ def rule_card(
     name: str,
     fingerprint: str,
     provenance: Mapping[str, Any],
-    evaluations: Sequence[MergedEvaluation],
+    evaluations: Sequence[Evaluation],
 ) -> tuple[str, list[dict[str, Any]]]:
     """Return the card of a rule, and its numbers for each evaluation as JSON values.
 
@@ -48,7 +47,7 @@ def rule_card(
         rows = [[task, *(x.text for x in cells)] for task, cells in scores.scores]
         parts += [
             _heading(merged),
-            *(_aggregates(x, own.name) for x in compared),
+            *(_aggregates(merged, x, own.name) for x in compared),
             _table(["task", *(x.name for x in shown)], [row[: 1 + len(shown)] for row in rows]),
             "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",
         ]
@@ -65,7 +64,7 @@ def rule_card(
     return "\n".join(parts), numbers
 
 
-def _own_contender(merged: MergedEvaluation, fingerprint: str) -> Contender:
+def _own_contender(merged: Evaluation, fingerprint: str) -> Contender:
     for contender in merged.contenders:
         if contender.source.get("parameters_sha256") == fingerprint:
             return contender
@@ -102,7 +101,7 @@ def _origin(provenance: Mapping[str, Any]) -> str:
     return _table(["", ""], [*rows.items()])
 
 
-def _heading(merged: MergedEvaluation) -> str:
+def _heading(merged: Evaluation) -> str:
     missing = f" {len(merged.missing)} runs are missing." if merged.missing else ""
     tasks, seeds = number_of("task", len(merged.tasks)), number_of("seed", len(merged.seeds))
     return (
@@ -110,16 +109,13 @@ def _heading(merged: MergedEvaluation) -> str:
     )
 
 
-def _aggregates(comparison: Comparison, own: str) -> str:
+def _aggregates(merged: Evaluation, comparison: Comparison, own: str) -> str:
     """Return a table of the aggregates, and whom the rule is better than."""
-    labels = list(statistics.AGGREGATES)
-    rows = [
-        [name, *(found[x].text(2) for x in labels)] for name, found in comparison.aggregates.items()
-    ]
+    rows = aggregate_rows(merged, comparison)
     parts = [
         f"{comparison.scale.name}: {comparison.scale.definition}\n",
-        _table(["", *labels], rows),
-        f"In brackets: {intervals_of(comparison, 'tasks')}.\n",
+        _table([*rows[0]], [[*row.values()] for row in rows]) if rows else "",
+        f"In brackets: {intervals_of(comparison)}.\n",
         *_standing(comparison, own),
     ]
     return "\n".join(parts)
@@ -143,7 +139,7 @@ def _standing(comparison: Comparison, own: str) -> list[str]:
     return [f"{what} {'; '.join(others)}.\n" for what, others in found.items()]
 
 
-def _failures(merged: MergedEvaluation, own: Contender) -> list[str]:
+def _failures(merged: Evaluation, own: Contender) -> list[str]:
     """Return the tasks on which the rule is not above random, or clearly below the baseline."""
     scores, best = merged.scores[own.name], merged.best_baseline
     mean, error = statistics.mean(scores), statistics.standard_error(scores)

@@ -1,9 +1,8 @@
 """What the folders of an evaluation's runs have beside results: metrics, pictures, films.
 
-Agents log metrics as they learn. Which of them are shown, and with which, follows from their names
-alone, so that any agent that calls its metrics as others do is shown as they are. With several
-kinds of updates a name begins with the kind (`training.records.name_by_kind`), and each kind has
-panels of its own.
+Agents log metrics as they learn. Which of them are shown follows from their names alone, so that
+any agent that calls its metrics as others do is shown as they are. With several kinds of updates a
+name begins with the kind (`training.records.name_by_kind`).
 """
 
 import itertools
@@ -20,8 +19,9 @@ from agents import pictures
 from disco_common import files
 from disco_common.json_lines import JsonLines
 from evaluation import storage
-from evaluation.report.stored import MergedEvaluation
+from evaluation.report.drawing import Curve
 from evaluation.report.tables import file_name, format_number
+from evaluation.scoring.evaluation import Evaluation
 from training import records
 
 _log = logging.getLogger(__name__)
@@ -30,71 +30,43 @@ FOLDER = "films"  # Beside the page.
 _MAX_PICTURE_BYTES = 2_000_000  # Of an evaluation, in the page.
 _MAX_POINTS = 100  # Of a curve.
 _HELD_OUT = "held_out/"  # Begins the names of metrics on new episodes, after training.
-
-Panels = Mapping[str, Mapping[str, tuple[Sequence[int], Sequence[float]]]]
-"""By a panel's title and a metric's name, environment steps and values."""
-
-
-class Group(NamedTuple):
-    """Metrics that share a panel: its title, a pattern of names without their kind, a caption."""
-
-    title: str
-    names: re.Pattern[str]
-    caption: str
-
-
-GROUPS = (
-    Group(
-        "losses",
-        re.compile(r"loss(/.+)?|\w+_loss"),
-        "what the updates decrease (loss), and its parts.",
-    ),
-    Group(
-        "use of the codebook",
-        re.compile(r"codes_\w+"),
-        "codes_used is the number of codes among a batch's tokens, codes_perplexity the exponential"
-        " of their entropy (how many equally frequent codes would be as diverse), codes_dead the"
-        " number of codes that no recent batch used.",
-    ),
-    Group(
-        "use of the latents",
-        re.compile(r"kl|latents_used|(prior|posterior)_entropy"),
-        "the divergence of the prior from the posterior (kl), their entropies, and the share of the"
-        " latents' classes that a batch uses (latents_used).",
-    ),
+# Losses and their parts, the use of the codebook and of the latents; of a kind of updates, or of
+# the only one.
+_SHOWN = re.compile(
+    rf"(?!{_HELD_OUT})([^/]*/)?"
+    r"(loss(/.+)?|\w+_loss|codes_\w+|kl|latents_used|(prior|posterior)_entropy)"
 )
-"""The panels of each kind of updates, in their order. Metrics of no group are not shown."""
 
 
 class AgentMetrics(NamedTuple):
     """What an agent logged.
 
     Attributes:
-      tasks: the panels of the first run on each task that has any.
+      curves: by metric and task, of the first run on each task that logged any, by environment
+        steps.
       held_out: rows of a table: on these tasks, the metrics on new episodes, if there are any.
-      captions: of the panels' groups, by title.
     """
 
-    tasks: Mapping[str, Panels]
+    curves: Mapping[str, Mapping[str, Curve]]
     held_out: Sequence[Mapping[str, str]]
-    captions: Mapping[str, str]
 
 
-def agent_metrics(merged: MergedEvaluation, contender: str) -> AgentMetrics:
+def agent_metrics(merged: Evaluation, contender: str) -> AgentMetrics:
     """Return what a contender's agent logged in an evaluation."""
-    tasks, held_out = {}, []
+    curves: dict[str, dict[str, Curve]] = {}
+    held_out = []
     for task in merged.tasks:
         lines = next(filter(None, map(_metrics, _folders(merged, contender, task).values())), [])
-        if panels := _panels(lines):
-            tasks[task] = panels
+        names = filter(_SHOWN.fullmatch, dict.fromkeys(itertools.chain(*lines)))
+        if own := {name: curve for name in names if (curve := _curve(lines, name)).x}:
+            for name, curve in own.items():
+                curves.setdefault(name, {})[task] = curve
             if measured := _held_out(lines):
                 held_out.append({"task": task, **measured})
-    titles = {title for panels in tasks.values() for title in panels}
-    shown = [x for x in GROUPS if any(title.endswith(x.title) for title in titles)]
-    return AgentMetrics(tasks, held_out, {x.title: x.caption for x in shown})
+    return AgentMetrics(curves, held_out)
 
 
-def _folders(merged: MergedEvaluation, contender: str, task: str) -> dict[int, pathlib.Path]:
+def _folders(merged: Evaluation, contender: str, task: str) -> dict[int, pathlib.Path]:
     """Return the folders of a contender's runs on a task, by seed."""
     keys = ((contender, task, seed) for seed in merged.seeds)
     return {key[-1]: merged.folders[key] for key in keys if key in merged.folders}
@@ -111,31 +83,7 @@ def _metrics(folder: pathlib.Path) -> list[dict[str, Any]]:
     return list(lines.values())
 
 
-def _panels(lines: Sequence[Mapping[str, Any]]) -> Panels:
-    """Return the curves of a run's metrics, in the order in which their kinds are logged first."""
-    names = dict.fromkeys(name for line in lines for name in line)
-    grouped = {name: found for name in names if (found := _kind_and_group(name))}
-    kinds = dict.fromkeys(kind for kind, _ in grouped.values())
-    panels = {}
-    for kind, group in itertools.product(kinds, GROUPS):
-        own = [name for name, found in grouped.items() if found == (kind, group)]
-        curves = {name.removeprefix(f"{kind}/"): _curve(lines, name) for name in own}
-        if curves := {name: curve for name, curve in curves.items() if curve[0]}:
-            panels[f"{kind.replace('_', ' ')}: {group.title}" if kind else group.title] = curves
-    return panels
-
-
-def _kind_and_group(name: str) -> tuple[str, Group] | None:
-    """Return a metric's kind of updates, empty without several, and its group, if it has one."""
-    kind, _, rest = name.partition("/")
-    for before, own in (("", name), (kind, rest)):
-        for group in GROUPS:
-            if group.names.fullmatch(own) and not name.startswith(_HELD_OUT):
-                return before, group
-    return None
-
-
-def _curve(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], list[float]]:
+def _curve(lines: Sequence[Mapping[str, Any]], name: str) -> Curve:
     """Return steps and values where both are finite numbers, thinned out evenly."""
     points = [
         (line[records.STEPS], line[name])
@@ -144,7 +92,9 @@ def _curve(lines: Sequence[Mapping[str, Any]], name: str) -> tuple[list[int], li
     ]
     kept = np.unique(np.linspace(0, len(points) - 1, _MAX_POINTS).round().astype(int))
     chosen = [points[i] for i in kept] if points else []
-    return [int(steps) for steps, _ in chosen], [float(f"{value:.5g}") for _, value in chosen]
+    return Curve(
+        [int(steps) for steps, _ in chosen], [float(f"{value:.5g}") for _, value in chosen]
+    )
 
 
 def _held_out(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -183,7 +133,7 @@ class Pictures(NamedTuple):
     left_out: int
 
 
-def find_pictures(name: str, merged: MergedEvaluation) -> Pictures:
+def find_pictures(name: str, merged: Evaluation) -> Pictures:
     """Return the pictures of each contender's first run on each task that has any, and all films.
 
     The files of films begin with `name`, the evaluation's.
@@ -194,12 +144,11 @@ def find_pictures(name: str, merged: MergedEvaluation) -> Pictures:
     for task, contender in itertools.product(merged.tasks, merged.shown):
         folders = _folders(merged, contender.name, task)
         for caption, picture in next(filter(None, map(pictures_of_run, folders.values())), []):
-            found.setdefault(task, [])
             if size + len(picture) > _MAX_PICTURE_BYTES:
                 left_out += 1
                 continue
             size += len(picture)
-            found[task].append((f"{contender.name}, {caption}", picture))
+            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
         for seed, folder in folders.items():
             for path in _films(folder):
                 what = f"{contender.name}, seed {seed}" + f", {path.stem}" * (path.stem != "film")

@@ -32,30 +32,12 @@ from evaluation.contenders import (
 )
 from evaluation.results import Episodes, LearningCurves, RunResult
 from evaluation.scoring import references
-from evaluation.scoring.evaluation import Evaluation
+from evaluation.scoring.evaluation import Evaluation, RunKey, StoredEvaluation
 from evaluation.scoring.references import Reference
 
 MANIFEST = "manifest.json"
 # Algorithms of earlier versions that are a rule and an agent.
 _RULES = ("actor_critic", "policy_gradient", "impala", "hand_set")
-
-RunKey = tuple[str, str, int]
-"""A run's contender, task and seed."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StoredEvaluation:
-    """An evaluation on disk, finished or not.
-
-    The contenders are without their rules; the provenance has JSON values: code version, command,
-    machine.
-    """
-
-    folder: pathlib.Path
-    config: EvaluationConfig
-    tasks: tuple[str, ...]
-    contenders: tuple[Contender, ...]
-    provenance: dict[str, Any]
 
 
 def write_manifest(
@@ -86,8 +68,6 @@ def read_manifest(folder: pathlib.Path) -> StoredEvaluation:
     try:
         manifest = json_lines.read_object(path)
         contenders = tuple(_read_contender(x) for x in manifest["contenders"])
-        if RANDOM not in [contender.name for contender in contenders]:
-            raise ValueError(f"its contenders lack {RANDOM!r}")
         return StoredEvaluation(
             folder=folder,
             config=from_json(EvaluationConfig, manifest["config"]),
@@ -140,40 +120,24 @@ def _of_earlier_version(entry: dict[str, Any]) -> dict[str, Any]:
     return entry | {"algorithm": source.get("agent", kind), "settings": settings}
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class MergedEvaluation(Evaluation):
-    """Evaluations of the same tasks by the same protocol, as if they were one.
-
-    The config is the first one's, with the number of distinct seeds of all. Missing runs have no
-    episodes, and NaN as results.
-
-    Attributes:
-      folders: of the runs that are present.
-      sources: the merged evaluations.
-      missing: runs that are absent.
-      problems: one sentence for each file that is ignored.
-    """
-
-    folders: Mapping[RunKey, pathlib.Path]
-    sources: tuple[StoredEvaluation, ...]
-    missing: tuple[RunKey, ...]
-    problems: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The names of the sources' folders."""
-        return " + ".join(dict.fromkeys(source.folder.name for source in self.sources))
-
-
-def merge(evaluations: Sequence[StoredEvaluation]) -> list[MergedEvaluation]:
+def merge(evaluations: Sequence[StoredEvaluation]) -> list[Evaluation]:
     """Return evaluations with those of the same tasks and protocol merged.
 
     Contenders of equal names are the same if their agents and their rules' parameters are equal;
     otherwise the name of the folder is added to the name of the later one. If a run is present
-    twice, the first one counts.
+    twice, the first one counts. The config is the first one's, with the number of distinct seeds of
+    all.
+
+    Raises:
+      ValueError: if one has no random policy, to which scores are compared.
     """
     groups: dict[Any, list[StoredEvaluation]] = {}
     for evaluation in evaluations:
+        if RANDOM not in [contender.name for contender in evaluation.contenders]:
+            raise ValueError(
+                f"{str(evaluation.folder)!r} is no evaluation to compare: its contenders lack"
+                f" {RANDOM!r}."
+            )
         config = evaluation.config
         points = config.intervals[0] * config.agent.steps_per_update
         protocol = (config.score_definition, tuple(points))
@@ -181,7 +145,7 @@ def merge(evaluations: Sequence[StoredEvaluation]) -> list[MergedEvaluation]:
     return [_merge_group(group) for group in groups.values()]
 
 
-def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
+def _merge_group(evaluations: Sequence[StoredEvaluation]) -> Evaluation:
     tasks, config = evaluations[0].tasks, evaluations[0].config
     seeds = tuple(sorted({seed for one in evaluations for seed in one.config.all_seeds}))
     contenders: dict[str, Contender] = {}
@@ -210,7 +174,7 @@ def _merge_group(evaluations: Sequence[StoredEvaluation]) -> MergedEvaluation:
         own = LearningCurves.of(rows, config)
         curves[name] = dataclasses.replace(own, devices=tuple(filter(None, own.devices)))
     every = itertools.product(contenders, tasks, seeds)
-    return MergedEvaluation(
+    return Evaluation(
         config=dataclasses.replace(config, seeds=len(seeds), seed=seeds[0]),
         tasks=tasks,
         contenders=tuple(contenders.values()),

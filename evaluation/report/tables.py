@@ -18,10 +18,9 @@ from evaluation.contenders import (
     RuleContender,
     settings_of_agent,
 )
-from evaluation.report.stored import MergedEvaluation
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation
-from evaluation.scoring.over_tasks import FEWEST_TASKS, Estimate
+from evaluation.scoring.over_tasks import FEWEST_TASKS
 
 
 class Cell(NamedTuple):
@@ -36,42 +35,40 @@ class Cell(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ScoreTable:
-    """Scores of contenders on tasks, and their aggregates. Names are not escaped.
+    """Scores of contenders on tasks. Names are not escaped.
 
     Attributes:
       title: defines the score.
-      caption: defines the rows of `aggregates`, or says why there is none; may be empty.
+      caption: defines the aggregates, or says why there is none; may be empty.
       contenders: names of the columns: contenders, then several discoveries together, whose errors
         are of the mean over discoveries.
       scores: a row for each task, with its name.
-      aggregates: rows over all tasks, with labels; none with one seed.
     """
 
     title: str
     caption: str
     contenders: tuple[str, ...]
     scores: tuple[tuple[str, tuple[Cell, ...]], ...]
-    aggregates: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def score_table(evaluation: Evaluation, shown: Sequence[Contender]) -> ScoreTable:
     """Return the scores of some contenders, a column each."""
-    config, caption = evaluation.config, []
-    if (compared := evaluation.by_references) is not None:
-        legend = intervals_of(compared, "over tasks")
+    config, caption, compared = evaluation.config, [], evaluation.by_references
+    if compared is not None:
         caption.append(
             "One seed: no intervals, and no means over tasks."
             if config.seeds == 1
-            else f"{compared.scale.definition} In brackets: {legend}."
+            else f"{compared.scale.definition} In brackets: {intervals_of(compared)}."
         )
-    if evaluation.above_random:
+    if above := _tasks_above_random(evaluation):
         caption.append("Tasks above random: by mean score, without a significance test.")
+        if compared is None:
+            caption.append(f"{', '.join(f'{name} {number}' for name, number in above.items())}.")
     return ScoreTable(
         title=f"Score: {config.score_definition}.\nMean{over_seeds(config.seeds)}.",
         caption=" ".join(caption),
         contenders=(*(contender.name for contender in shown), *evaluation.discoveries),
         scores=tuple(_score_rows(evaluation, shown)),
-        aggregates=tuple(_aggregates_by_label(evaluation, shown) if config.seeds > 1 else ()),
     )
 
 
@@ -101,10 +98,10 @@ def non_finite_runs(evaluation: Evaluation) -> list[str]:
     ]
 
 
-def intervals_of(comparison: Comparison, mark: str) -> str:
+def intervals_of(comparison: Comparison) -> str:
     """Return what a comparison's intervals are over; see `interval_legend`."""
     tasks, several = int(comparison.scale.counted.sum()), bool(comparison.discoveries)
-    return interval_legend(tasks, comparison.config.confidence, mark, several)
+    return interval_legend(tasks, comparison.config.confidence, several)
 
 
 def _score_rows(
@@ -130,31 +127,10 @@ def _score_rows(
         yield task, tuple(cells)
 
 
-def _aggregates_by_label(
-    evaluation: Evaluation, shown: Sequence[Contender]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    names = [*(c.name for c in shown), *evaluation.discoveries]
-    if (compared := evaluation.by_references) is not None:
-        for label in statistics.AGGREGATES:
-            yield from _with_intervals(label, [compared.aggregates[x][label] for x in names])
-        pairs = evaluation.rules_and_baselines
-        for baseline in dict.fromkeys(baseline for _, baseline in pairs):
-            known = [(x, baseline) for x in names]
-            found = [compared.improvement[x] if x in pairs else None for x in known]
-            yield from _with_intervals(f"P(better than {baseline})", found)
-    if above := evaluation.above_random:
-        cells = {name: f"{len(tasks)}/{len(evaluation.tasks)}" for name, tasks in above.items()}
-        yield "tasks above random", tuple("" if x == RANDOM else cells.get(x, "") for x in names)
-
-
-def _with_intervals(
-    label: str, estimates: Sequence[Estimate | None]
-) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield a row of statistics and, if they are known, one of the intervals over tasks."""
-    yield label, tuple("" if x is None else x.text_over_seeds(2) for x in estimates)
-    wide = tuple("" if x is None else x.text_over_tasks(2) for x in estimates)
-    if any(wide):
-        yield "  over tasks", wide
+def _tasks_above_random(evaluation: Evaluation) -> dict[str, str]:
+    """Return on how many tasks each contender that learns is above random; none with one seed."""
+    above, number = evaluation.above_random, len(evaluation.tasks)
+    return {name: f"{len(tasks)} of {number}" for name, tasks in above.items() if name != RANDOM}
 
 
 def with_error(mean: float, error: float, decimals: int = 3) -> str:
@@ -165,7 +141,7 @@ def with_error(mean: float, error: float, decimals: int = 3) -> str:
     return f"{mean:.{decimals}f}{plus_minus}"
 
 
-def aggregate_rows(comparison: Comparison) -> list[dict[str, Any]]:
+def aggregate_rows(evaluation: Evaluation, comparison: Comparison) -> list[dict[str, str]]:
     """Return a table of a comparison's aggregates: a row for each contender.
 
     Best is whose mean on a task is the highest, and above the random policy's.
@@ -175,25 +151,34 @@ def aggregate_rows(comparison: Comparison) -> list[dict[str, Any]]:
     above_one = {name: f"{np.sum(x > 1.0)} of {num_tasks}" for name, x in means.items()}
     chance = means.pop(RANDOM, -np.inf)
     highest = np.max([*means.values(), np.full(num_tasks, -np.inf)], axis=0)
-    best = {name: np.sum((x >= highest) & (x > chance)) for name, x in means.items()}
+    best = {name: str(np.sum((x >= highest) & (x > chance))) for name, x in means.items()}
+    above_random, pairs = _tasks_above_random(evaluation), evaluation.rules_and_baselines
+    baselines = [name for name in evaluation.baselines if name in comparison.scores]
     return [
         {
             "contender": name,
-            **{label: estimate.text(3) for label, estimate in aggregates.items()},
-            "IQM of the curve's area": areas[name].text(3) if name in areas else "",
+            **{label: estimate.text(2) for label, estimate in aggregates.items()},
+            "IQM of the curve's area": areas[name].text(2) if name in areas else "",
+            **{
+                f"P(better than {x})": comparison.improvement[name, x].text(2)
+                if (name, x) in pairs
+                else ""
+                for x in baselines
+            },
             "best on tasks": best.get(name, ""),
             "tasks above 1": above_one.get(name, ""),
+            "tasks above random": above_random.get(name, ""),
         }
         for name, aggregates in comparison.aggregates.items()
     ]
 
 
-def contender_rows(merged: MergedEvaluation) -> list[dict[str, Any]]:
+def contender_rows(merged: Evaluation) -> list[dict[str, Any]]:
     """Return a row for each contender in a table of runs: settings as used, compute, speed."""
     rows = []
     for contender in merged.contenders:
         curves = merged.contender_curves[contender.name]
-        runs = sum(name == contender.name for name, _, _ in merged.folders)
+        runs = merged.num_runs(contender.name)
         steps = contender.num_steps(merged.config)
         rate = runs * steps / curves.train_seconds if curves.train_seconds else 0.0
         row = {
@@ -242,7 +227,7 @@ def compute(contender: Contender, num_steps: int) -> dict[str, str]:
     }
 
 
-def source_rows(merged: MergedEvaluation) -> list[dict[str, Any]]:
+def source_rows(merged: Evaluation) -> list[dict[str, Any]]:
     """Return a row for each folder of an evaluation."""
     known = "code_version jax_version machine processors started".split()
     return [
@@ -277,13 +262,13 @@ def over_seeds(seeds: int) -> str:
     return f"{' of' if seeds == 1 else ' ± standard error over'} {number_of('seed', seeds)}"
 
 
-def interval_legend(tasks: int, confidence: float, mark: str, discoveries: bool) -> str:
+def interval_legend(tasks: int, confidence: float, discoveries: bool) -> str:
     """Return what intervals are over, of statistics over a number of tasks.
 
-    A reader finds those over tasks by a mark. `discoveries` says whether some contender is several.
+    `discoveries` says whether some contender is several.
     """
     nested = "seeds (of several discoveries, over discoveries)" if discoveries else "seeds"
     found = f"{confidence:.0%} intervals over {nested} with these tasks"
     if tasks < FEWEST_TASKS:
         return f"{found}; {number_of('task', tasks)}: too few for an interval over tasks"
-    return f'{found}; after "{mark}": over tasks and seeds'
+    return f'{found}; after "tasks": over tasks and seeds'

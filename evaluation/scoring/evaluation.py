@@ -9,8 +9,10 @@ reference (1). Comparisons are those of Agarwal et al. 2021 (arXiv 2108.13264).
 import dataclasses
 import itertools
 import json
+import pathlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -24,7 +26,7 @@ from evaluation.contenders import (
     Contender,
     RuleContender,
 )
-from evaluation.results import Episodes, LearningCurves
+from evaluation.results import LearningCurves, join_intervals
 from evaluation.scoring import statistics
 from evaluation.scoring.references import (
     Reference,
@@ -40,6 +42,9 @@ from evaluation.scoring.statistics import Estimate
 _SAME_IN_ALL_SEEDS = ("environments", "agent", "population", "meta", "objective")
 _PROFILE_POINTS = 81
 
+RunKey = tuple[str, str, int]
+"""A run's contender, task and seed."""
+
 Estimates = Mapping[tuple[str, str], Estimate]
 """A statistic of a contender, or of several discoveries, and another contender, by their names."""
 
@@ -48,43 +53,38 @@ Curves = tuple[Int[np.ndarray, "points"], dict[str, Float[np.ndarray, "3 points"
 its band, at each point."""
 
 
-def join_intervals(
-    contender_curves: Sequence[LearningCurves], tasks: Bool[np.ndarray, "tasks"]
-) -> tuple[Int[np.ndarray, "points"], list[Episodes]]:
-    """Return curves whose intervals are long enough for an episode to end in each.
+@dataclasses.dataclass(frozen=True)
+class StoredEvaluation:
+    """An evaluation on disk, finished or not.
 
-    Neighbouring intervals are joined until, for every contender, at least one run on each of the
-    selected tasks has an episode in every interval. If none of these joins suffices, the original
-    intervals are returned, some of them empty.
-
-    Returns:
-      The updates at which the intervals end, which are the same for all contenders, and each
-      contender's episodes on the selected tasks.
+    The contenders are without their rules; the provenance has JSON values: code version, command,
+    machine.
     """
-    updates = contender_curves[0].updates
-    curves = [Episodes(*(x[tasks] for x in one.curve)) for one in contender_curves]
-    for number in range(len(updates), 0, -1):
-        starts = np.array([part[0] for part in np.array_split(np.arange(len(updates)), number)])
-        joined = [
-            Episodes(*(np.add.reduceat(x, starts, axis=-1) for x in curve)) for curve in curves
-        ]
-        if all(np.all(np.sum(curve.count, axis=1) > 0) for curve in joined):
-            return updates[np.append(starts[1:], len(updates)) - 1], joined
-    return updates, curves
+
+    folder: pathlib.Path
+    config: EvaluationConfig
+    tasks: tuple[str, ...]
+    contenders: tuple[Contender, ...]
+    provenance: dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """The runs of an evaluation. Arrays are in the order of its tasks.
+    """The runs of an evaluation, or of several. Arrays are in the order of its tasks.
 
     Attributes:
       config: its settings.
       tasks: names.
       contenders: among them the random policy.
-      contender_curves: the learning curves by contender; a missing run has no episodes.
+      contender_curves: the learning curves by contender; a missing run has no episodes, and NaN as
+        results.
       seeds: of the curves' second axis.
       references: the scale of each task that has one, by name.
       reasons: why other tasks have none, where it is known.
+      folders: of the runs that are present.
+      missing: runs that are absent.
+      sources: the evaluations on disk that it was read from.
+      problems: one sentence for each file of theirs that is ignored.
     """
 
     config: EvaluationConfig
@@ -94,6 +94,15 @@ class Evaluation:
     seeds: tuple[int, ...]
     references: Mapping[str, Reference]
     reasons: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    folders: Mapping[RunKey, pathlib.Path] = dataclasses.field(default_factory=dict)
+    missing: tuple[RunKey, ...] = ()
+    sources: tuple[StoredEvaluation, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The names of the sources' folders."""
+        return " + ".join(dict.fromkeys(source.folder.name for source in self.sources))
 
     @cached_property
     def scores(self) -> dict[str, Float[np.ndarray, "tasks seeds"]]:
@@ -203,6 +212,11 @@ class Evaluation:
         """The comparison on the scale of the references; None if no task counts on it."""
         return self.comparisons[0] if len(self.left_out) < len(self.tasks) else None
 
+    def num_runs(self, contender: str) -> int:
+        """Return how many runs of a contender are present."""
+        missing = sum(name == contender for name, _, _ in self.missing)
+        return self.contender_curves[contender].is_finite.size - missing
+
     def task_curves(self, task: int, contenders: Sequence[str]) -> Curves:
         """Return learning curves of contenders on a task: mean ± standard error over seeds.
 
@@ -237,6 +251,7 @@ class Comparison:
       left_out: contenders without any score on some counted task, with these tasks.
       contender_curves: the learning curves of those in `scores`.
       gradient_steps: by contender, the optimiser's steps per environment step, if they are known.
+      seconds: by contender in `scores`, the wall seconds of a run per environment step.
     """
 
     scale: Scale
@@ -246,6 +261,7 @@ class Comparison:
     left_out: Mapping[str, tuple[str, ...]]
     contender_curves: Mapping[str, LearningCurves]
     gradient_steps: Mapping[str, float]
+    seconds: Mapping[str, float]
 
     @cached_property
     def _of_rules(self) -> dict[str, statistics.Rules]:
@@ -363,5 +379,11 @@ def compare(evaluation: Evaluation, scale: Scale, shown: Sequence[Contender]) ->
         contender_curves={name: evaluation.contender_curves[name] for name in complete},
         gradient_steps={
             x.name: x.source[GRADIENT_STEPS] for x in shown if GRADIENT_STEPS in x.source
+        },
+        seconds={
+            x.name: evaluation.contender_curves[x.name].train_seconds
+            / (evaluation.num_runs(x.name) * x.num_steps(evaluation.config))
+            for x in shown
+            if x.name in complete
         },
     )

@@ -14,7 +14,7 @@ import dataclasses
 import itertools
 import pathlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -85,16 +85,12 @@ class BsuiteScores:
 
 
 def score_bsuite(
-    evaluation: Evaluation, folder_of: Callable[[str, str, int], pathlib.Path | None]
+    evaluation: Evaluation,
 ) -> tuple[dict[str, list[BsuiteScores]], dict[tuple[str, int], ValueError]]:
     """Return the scores of each contender's seeds, and the errors of episodes that are damaged.
 
     They are of contenders that act in one environment at a time. A seed counts if all of its runs
     have episodes. Contenders without such a seed are left out; so are all if no task is bsuite's.
-
-    Args:
-      evaluation: whose runs to score.
-      folder_of: returns the folder of a run, by contender, task and seed; None if there is none.
     """
     scores: dict[str, list[BsuiteScores]] = {}
     errors: dict[tuple[str, int], ValueError] = {}
@@ -102,7 +98,9 @@ def score_bsuite(
     alone = [x.name for x in evaluation.shown if settings and x.num_environments == 1]
     for contender, seed in itertools.product(alone, evaluation.seeds):
         try:
-            runs = {x: _read_episodes(folder_of(contender, x, seed)) for x in settings}
+            runs = {
+                x: _read_episodes(evaluation.folders.get((contender, x, seed))) for x in settings
+            }
         except ValueError as error:
             errors[contender, seed] = error
             continue

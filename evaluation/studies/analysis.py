@@ -37,6 +37,7 @@ from evaluation import playing
 from evaluation.contenders import RuleContender, random_policy
 from evaluation.evaluate import Experiment, evaluate
 from evaluation.loading import agent_of_run
+from evaluation.report.drawing import Curve, draw_line_panels
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
 from evaluation.report.stored import merge, read_manifest
@@ -179,9 +180,10 @@ def _analyse_agent(
         influences = _influences(rule, agent, learner, trajectory)
         informed = predictions.information(rule, outputs, trajectory, settings.horizon, seed)
         distances = np.arange(_INFLUENCE_STEPS + 1.0)
-        curves = {name: (distances, x) for name, x in influences.items()}
-        label = "change of the target"
-        figures["influences"] = plots.line_panels({"": curves}, "k", label, {"": "y"})
+        curves = {name: Curve(distances, x) for name, x in influences.items()}
+        figures["influences"] = draw_line_panels(
+            {"": curves}, xlabel="k", ylabel="change of the target", log={"": "y"}
+        )
         if informed:
             figures["information"] = plots.bars(informed)
         saliency = _saliency_pictures(rule, agent, learner, task, trajectory, peaks, seed)

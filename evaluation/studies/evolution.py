@@ -38,12 +38,11 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import RuleContender
 from evaluation.evaluate import Experiment
 from evaluation.executors import Show
-from evaluation.report.drawing import Drawing
+from evaluation.report.drawing import Curve, Drawing, draw_line_panels
 from evaluation.report.evaluation_files import to_csv
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.references import by_references
-from evaluation.studies import plots
 from training import device_program
 
 RULE, TABLE, PLOT = "rule.npz", "evolution.csv", "evolution"
@@ -262,14 +261,14 @@ def _write(
 
 def _plot(rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """Return a panel for fitness, for the learning rate, and for each weight, by generation."""
-    panels: dict[str, dict[str, Any]] = {}
+    panels: dict[str, dict[str, Curve]] = {}
     for column in list(rows[0])[1:]:
         title, _, point = column.partition(" ")  # Of weights.
         title = "fitness" if title.endswith("fitness") else title
-        curve = np.arange(1, len(rows) + 1), np.array([row[column] for row in rows])
+        curve = Curve(range(1, len(rows) + 1), [row[column] for row in rows])
         panels.setdefault(title, {})[point or column.replace("_", " ")] = curve
     log = {title: "y" for title in panels if title.endswith("advantage_weight")}
-    return plots.line_panels(panels, "generation", "", log)
+    return draw_line_panels(panels, xlabel="generation", log=log)
 
 
 class Point(NamedTuple):

@@ -26,8 +26,8 @@ import disco
 from agents.ppo.losses import DRIFTS, Drift
 from disco import AnchoredMemory, AnchoredRule, DiscoveredMemory, DiscoveredRule
 from disco.moments import Moments
+from evaluation.report.drawing import Curve, draw_line_panels
 from evaluation.report.page import Section
-from evaluation.studies.plots import line_panels
 
 PROBABILITY, NUM_ACTIONS = 0.25, 4  # Of the action taken; the others share the rest.
 AGES = (0, 10, 100, 1_000, 10_000)  # Updates.
@@ -171,15 +171,15 @@ def push_section(name: str, rule: DiscoveredRule) -> tuple[PushSection, dict[str
     by_ratio = {x: y / np.abs(y[:, [one]]) for x, y in by_ratio.items()}
     by_advantage = {x: of(np.ones(1), advantages) for x, of in pushes.items()}
     panels = {
-        title: {x: (ratios, y[row]) for x, y in by_ratio.items()}
+        title: {x: Curve(ratios, y[row]) for x, y in by_ratio.items()}
         for row, title in enumerate(("advantage 1", "advantage -1"))
     }
-    at_1 = {"ratio 1": {x: (advantages, y) for x, y in by_advantage.items()}}
+    at_1 = {"ratio 1": {x: Curve(advantages, y) for x, y in by_advantage.items()}}
     section = PushSection(
         name=f"What {name} makes of an action",
         plots={
-            "by_ratio": line_panels(panels, "ratio", "push / push at ratio 1"),
-            "by_advantage": line_panels(at_1, "advantage", "push"),
+            "by_ratio": draw_line_panels(panels, xlabel="ratio", ylabel="push / push at ratio 1"),
+            "by_advantage": draw_line_panels(at_1, xlabel="advantage", ylabel="push"),
         },
     )
     numbers = {

@@ -38,13 +38,12 @@ from evaluation.contenders import (
     random_policy,
 )
 from evaluation.evaluate import Experiment, make_runs
-from evaluation.report.drawing import Drawing
+from evaluation.report.drawing import Curve, Drawing, draw_line_panels
 from evaluation.report.evaluation_files import to_csv
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
-from evaluation.studies import plots
 
 WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 REPLAY_RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9)
@@ -232,8 +231,9 @@ def _section(
             if axis == OPTIMIZER:  # By rank; without a score, they are the last.
                 points.sort(key=lambda point: np.nan_to_num(-point[1], nan=np.inf))
                 points = [(rank, *point[1:]) for rank, point in enumerate(points, 1)]
-            curves[name] = tuple(np.array(points, float).T)
-        return plots.line_panels({"": curves}, xlabel, "score", {"": log})
+            x, y, error = np.array(points, float).T
+            curves[name] = Curve(x, y, y - error, y + error)
+        return draw_line_panels({"": curves}, xlabel=xlabel, ylabel="score", log={"": log})
 
     return RobustnessSection(
         name=task,

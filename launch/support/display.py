@@ -20,6 +20,7 @@ from rich.text import Text
 from disco_common.terminal import console, printable
 from evaluation.executors import Numbers, Show
 from evaluation.report.evaluation_files import WrittenEvaluation
+from evaluation.report.tables import aggregate_rows
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -62,7 +63,7 @@ def progress_bar(name: str, total: int) -> Iterator[Show]:
 
 def print_evaluation(written: WrittenEvaluation) -> None:
     """Print what an evaluation found, the best scores in bold, and where it wrote it."""
-    table = written.table
+    table, evaluation = written.table, written.evaluation
     made = Table(title=table.title, caption=table.caption or None)
     made.add_column("task", no_wrap=True)
     for contender in table.contenders:
@@ -70,9 +71,11 @@ def print_evaluation(written: WrittenEvaluation) -> None:
     for task, cells in table.scores:
         texts = [Text(cell.text, "bold" if cell.is_best else "") for cell in cells]
         made.add_row(printable(task), *texts)
-    made.add_section()
-    for label, texts in table.aggregates:
-        made.add_row(label, *texts)
+    if (compared := evaluation.by_references) is not None and evaluation.config.seeds > 1:
+        made.add_section()
+        rows = {row["contender"]: row for row in aggregate_rows(evaluation, compared)}
+        for label in [*rows[table.contenders[0]]][1:]:
+            made.add_row(printable(label), *(rows[name][label] for name in table.contenders))
     console(log_width=44 + 26 * len(table.contenders)).print(made)
     print(printable(" ".join(written.result.sentences)))
     for remark in written.remarks:

@@ -15,7 +15,7 @@ import environments
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders
-from evaluation.report.drawing import styled
+from evaluation.report.drawing import contender_styles
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
 from launch.support import evaluations as command
@@ -332,15 +332,15 @@ def test_only_a_discovered_rule_of_another_package_is_called_so():
     names = [x.name for x in shown]
     assert (names[0], names[-1]) == ("learned", "random")
     assert "short_traces" in names
-    (_, warm), (_, other) = styled(shown, ("learned", "short_traces"))
-    [(_, cold)] = styled(contenders, ["actor_critic"])
+    warm, other = contender_styles(shown, ("learned", "short_traces")).values()
+    [cold] = contender_styles(contenders, ["actor_critic"]).values()
     assert warm != other == cold
 
 
 def test_all_baselines_differ_in_colour():
     config = dataclasses.replace(common.CONFIG, baselines=BASELINES)
     made = make_contenders((), config)
-    colours = [colour for _, colour in styled(made, [x.name for x in made])]
+    colours = [x.color for x in contender_styles(made, [x.name for x in made]).values()]
     assert len(set(colours)) == len(colours) == len(BASELINES) + 1  # And random.
 
 

@@ -13,7 +13,9 @@ import disco
 import environments
 from disco_common import stopping
 from evaluation.evaluate import resolve
+from evaluation.loading import load_agent
 from evaluation.report.discoveries import Probe, best_probe, read_metrics, read_probes
+from evaluation.report.stored import merge, read_manifest
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from launch.support import rules
@@ -63,6 +65,15 @@ def test_every_second_meta_step_and_the_last_one_have_a_probe(finished):
         4: found[1].score,
         5: found[2].score,
     }
+
+
+def test_agents_of_probes_can_be_loaded_but_not_reported(finished):
+    """They are as those of an evaluation, without a random policy to compare them with."""
+    folder = read_probes(finished)[0].rule.parent
+    [run] = folder.glob("runs/*/*/seed_1")
+    assert load_agent(run).task.name == "catch/5x5"
+    with pytest.raises(ValueError, match="its contenders lack 'random'"):
+        merge([read_manifest(folder)])
 
 
 @pytest.mark.slow

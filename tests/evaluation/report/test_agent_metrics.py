@@ -2,6 +2,7 @@ import json
 import pathlib
 
 from evaluation import storage
+from evaluation.report.drawing import Curve
 from evaluation.report.run_files import agent_metrics
 from evaluation.report.stored import merge
 from tests.evaluation.common import TASKS, write_evaluation
@@ -35,37 +36,32 @@ def _found(tmp_path, *lines):
     return agent_metrics(merged, CONTENDER)
 
 
-def test_each_kind_of_updates_has_its_losses_and_the_codebook_beside_them(tmp_path):
+def test_losses_and_the_use_of_codes_are_shown_of_each_kind_of_updates(tmp_path):
     found = _found(tmp_path, *TOKENS, HELD_OUT)
-    [panels] = found.tasks.values()
-    assert {title: list(curves) for title, curves in panels.items()} == {
-        "tokenizer: losses": ["loss", "loss/reconstruction"],
-        "tokenizer: use of the codebook": ["codes_used", "codes_perplexity", "codes_dead"],
-        "world model: losses": ["loss/next_token"],
-    }
-    assert panels["tokenizer: use of the codebook"]["codes_used"] == (
-        [100, 200, 300],
-        [10.0, 20.0, 30.0],
-    )
-    assert panels["world model: losses"]["loss/next_token"] == ([200, 300], [3.0, 3.0])
-    assert list(found.captions) == ["losses", "use of the codebook"]
+    assert list(found.curves) == [
+        "tokenizer/loss",
+        "tokenizer/loss/reconstruction",
+        "tokenizer/codes_used",
+        "tokenizer/codes_perplexity",
+        "tokenizer/codes_dead",
+        "world_model/loss/next_token",
+    ]
+    used = Curve([100, 200, 300], [10.0, 20.0, 30.0])
+    assert found.curves["tokenizer/codes_used"] == {TASKS[0]: used}
+    next_token = Curve([200, 300], [3.0, 3.0])
+    assert found.curves["world_model/loss/next_token"] == {TASKS[0]: next_token}
     assert found.held_out == [{"task": TASKS[0], "reward rmse": "0.25", "token loss": "1.5"}]
 
 
-def test_names_without_a_kind_are_grouped_too(tmp_path):
+def test_names_without_a_kind_are_shown_too(tmp_path):
     line = {"loss": 1.0, "loss/decoder/image": 0.5, "value_loss": 0.1, "kl": 2.0, "updates": 3.0}
-    [panels] = _found(tmp_path, {**line, "environment_steps": 5}).tasks.values()
-    assert {title: list(curves) for title, curves in panels.items()} == {
-        "losses": ["loss", "loss/decoder/image", "value_loss"],
-        "use of the latents": ["kl"],
-    }
+    found = _found(tmp_path, {**line, "environment_steps": 5})
+    assert list(found.curves) == ["loss", "loss/decoder/image", "value_loss", "kl"]
 
 
 def test_long_curves_are_thinned_out_between_their_ends(tmp_path):
-    [panels] = _found(
-        tmp_path, *({"loss": float(i), "environment_steps": i} for i in range(1, 5001))
-    ).tasks.values()
-    steps, values = panels["losses"]["loss"]
+    lines = ({"loss": float(i), "environment_steps": i} for i in range(1, 5001))
+    steps, values, *_ = _found(tmp_path, *lines).curves["loss"][TASKS[0]]
     assert len(steps) == 100
     assert (steps[0], steps[-1], values[-1]) == (1, 5000, 5000.0)
 
@@ -79,14 +75,16 @@ def test_what_is_damaged_or_no_number_is_left_out(tmp_path, caplog):
         {"loss": 4.0},
         {"loss": 5.0, "environment_steps": 5},
     ]
-    [panels] = _found(tmp_path, *lines).tasks.values()
-    assert panels == {"losses": {"loss": ([5], [5.0])}}
+    assert _found(tmp_path, *lines).curves == {"loss": {TASKS[0]: Curve([5], [5.0])}}
     assert "Line 1 of" in caplog.text
 
 
-def test_the_first_run_that_logged_something_counts(tmp_path):
+def test_each_task_has_a_curve_of_the_first_run_that_logged_something(tmp_path):
     one = write_evaluation(tmp_path / "one")
+    _log(tmp_path / "one", [{"loss": 2.0, "kl": 3.0, "environment_steps": 5}], TASKS[0])
     _log(tmp_path / "one", [{"loss": 1.0, "environment_steps": 7}], TASKS[1], seed=1)
     [merged] = merge([one])
-    assert list(agent_metrics(merged, CONTENDER).tasks) == [TASKS[1]]
-    assert agent_metrics(merged, "random").tasks == {}
+    found = agent_metrics(merged, CONTENDER).curves
+    assert found["loss"] == {TASKS[0]: Curve([5], [2.0]), TASKS[1]: Curve([7], [1.0])}
+    assert list(found["kl"]) == [TASKS[0]]
+    assert agent_metrics(merged, "random").curves == {}

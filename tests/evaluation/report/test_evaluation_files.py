@@ -10,6 +10,7 @@ import disco
 import environments
 from evaluation.contenders import make_contenders, rule_contenders
 from evaluation.evaluate import Experiment, evaluate
+from evaluation.report.tables import aggregate_rows
 from tests.evaluation.common import CONFIG, write_runs
 
 
@@ -23,7 +24,6 @@ def test_tasks_without_reference_scores_have_no_aggregate(tmp_path):
     )
     assert written.evaluation.by_references is None
     assert not written.table.caption
-    assert not written.table.aggregates
     assert written.remarks == (
         "Left out of the means over tasks: catch/4x5, catch/6x5, because there is no reference"
         " score (launch.references makes them).",
@@ -79,34 +79,51 @@ def test_the_table_has_scores_and_aggregates(tmp_path):
         Experiment(tasks, CONFIG, tmp_path),
         make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG),
     )
-    table = written.table
+    table, evaluation = written.table, written.evaluation
     order = ("grid57", "actor_critic", "policy_gradient", "random")
     assert table.contenders == order
     [(task, cells)] = table.scores
     assert task == "catch/5x5"
     assert [cell.text for cell in cells] == [f"{x}.050 ± 0.050" for x in (3, 1, 2, 0)]
     assert [cell.is_best for cell in cells] == [True, False, False, False]
-    labels = [label for label, _ in table.aggregates]
-    assert labels == [
+    assert evaluation.by_references is not None
+    rows = {x["contender"]: x for x in aggregate_rows(evaluation, evaluation.by_references)}
+    assert [*rows["grid57"]] == [
+        "contender",
         "IQM",
         "median",
         "mean capped at 1",
         "optimality gap",
         "mean",
+        "IQM of the curve's area",
         "P(better than actor_critic)",
         "P(better than policy_gradient)",
+        "best on tasks",
+        "tasks above 1",
         "tasks above random",
     ]
     # Random scores -0.6, the optimum 1; the rule has 3 and 3.1: 2.28 plus and minus Student's
     # quantile with one degree of freedom, 12.7, times 0.03.
-    assert table.aggregates[4][1][0] == "2.28 [1.89, 2.68]"
-    assert table.aggregates[5][1] == ("1.00 [0.34, 1.00]", "", "", "")
-    assert table.aggregates[-1][1] == ("1/1", "1/1", "1/1", "")
+    assert rows["grid57"]["mean"] == "2.28 [1.89, 2.68]"
+    better = [rows[name]["P(better than actor_critic)"] for name in order]
+    assert better == ["1.00 [0.34, 1.00]", "", "", ""]
+    above = [rows[name]["tasks above random"] for name in order]
+    assert above == ["1 of 1", "1 of 1", "1 of 1", ""]
     assert "Tasks above random: by mean score, without a significance test." in table.caption
     assert written.remarks == ()
     assert written.result.leader == "grid57"
     assert "grid57" in written.result.sentences[0]
     assert all(path.is_file() for path in written.files)
+
+
+def test_without_reference_scores_the_caption_says_who_is_above_random(tmp_path):
+    tasks = write_runs(tmp_path, tasks=(environments.make("catch/4x5"),))
+    contenders = make_contenders(rule_contenders(["grid57"], CONFIG), CONFIG)
+    written = evaluate(Experiment(tasks, CONFIG, tmp_path), contenders)
+    assert written.evaluation.by_references is None
+    assert written.table.caption.endswith(
+        " test. actor_critic 1 of 1, policy_gradient 1 of 1, grid57 1 of 1."
+    )
 
 
 def test_means_over_episodes_are_called_so(tmp_path):

@@ -14,6 +14,8 @@ from PIL import Image
 
 from environments.simulators import Episode
 from evaluation import storage
+from evaluation.contenders import make_contenders, rule_contenders
+from evaluation.evaluate import evaluate, resolve
 from evaluation.report import run_files
 from evaluation.report.html_report import write_report
 from evaluation.report.stored import merge, read_manifest
@@ -92,6 +94,9 @@ def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):
     write_report(tmp_path / "report", merge([one]))
     text = (tmp_path / "report" / "index.html").read_text()
     assert "6 more are in the runs' folders" in text
+    [shown] = re.findall(r"<details[^>]*><summary>(.*?)</summary><div class=.strips", text)
+    assert f"No pictures of {({*TASKS} - {shown}).pop()}: their" in text
+    assert "or the page would be too large.</p>" in text
 
 
 def test_the_page_is_one_file_of_moderate_size(report):
@@ -234,3 +239,13 @@ def test_a_run_whose_episodes_are_damaged_is_named_and_left_out(
     assert said.format(file=file) in text
     assert ("grid57 with seed 1 is left out. " in text) == bool(damaged)
     assert "Capabilities (bsuite)" in text
+
+
+def test_a_finished_evaluation_has_the_scores_of_bsuite(bsuite_runs, tmp_path):
+    folder = tmp_path / "one"
+    shutil.copytree(bsuite_runs, folder)
+    one = read_manifest(folder)
+    contenders = make_contenders(rule_contenders(["grid57"], one.config), one.config)
+    written = evaluate(resolve(one.tasks), contenders, one.config, folder)
+    assert folder / "bsuite.csv" in written.files
+    assert "bsuite's own scores, by experiment and tag, are in bsuite.csv." in written.remarks

@@ -179,8 +179,8 @@ def test_no_score_below_the_random_policys_is_bold():
     rows = score_table(evaluation, made).scores
     assert [cells[1].is_best for _, cells in rows] == [False, True, False]
     [compared] = evaluation.comparisons
-    best = {row["contender"]: row["best on tasks"] for row in aggregate_rows(compared)}
-    assert best == {"ppo": 1, "random": ""}
+    best = {row["contender"]: row["best on tasks"] for row in aggregate_rows(evaluation, compared)}
+    assert best == {"ppo": "1", "random": ""}
 
 
 def test_better_means_over_tasks():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from evaluation import storage
-from evaluation.contenders import RuleContender
+from evaluation.contenders import STEPS_PER_UNROLL, RuleContender
 from evaluation.report.stored import merge, read_manifest
 from tests.evaluation.common import CONFIG, TASKS, result, write_evaluation
 
@@ -38,6 +38,21 @@ def test_missing_and_damaged_runs_are_named_and_left_as_they_are(tmp_path):
         np.isnan(merged.contender_curves["grid57"].window.mean_return),
         [[False, False], [False, True]],
     )
+
+
+def test_wall_seconds_are_of_the_runs_that_are_present(tmp_path):
+    """Each took two seconds for its own number of steps."""
+    one = write_evaluation(tmp_path / "one", skip={("grid57", "catch/8x8", 1)})
+    contenders = [
+        dataclasses.replace(x, source={**x.source, STEPS_PER_UNROLL: 60_000})
+        if x.name == "random"
+        else x
+        for x in one.contenders
+    ]
+    [merged] = merge([dataclasses.replace(one, contenders=tuple(contenders))])
+    seconds = merged.comparisons[0].seconds
+    assert seconds["grid57"] == pytest.approx(2.0 / CONFIG.num_steps)
+    assert seconds["random"] == pytest.approx(2.0 / 60_000)
 
 
 def test_other_seeds_are_put_together(tmp_path):
@@ -108,7 +123,7 @@ def test_a_folder_without_manifest_is_refused(tmp_path):
     without = {**manifest, "contenders": manifest["contenders"][1:]}
     (tmp_path / "manifest.json").write_text(json.dumps(without))
     with pytest.raises(ValueError, match="its contenders lack 'random'"):
-        read_manifest(tmp_path)
+        merge([read_manifest(tmp_path)])
     manifest["config"]["seeds"] = 0
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="seeds is 0"):

@@ -13,6 +13,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import GRADIENT_STEPS, make_contenders
 from evaluation.report import plots
 from evaluation.report.discovery_section import sweep_curves
+from evaluation.report.drawing import Curve, draw_line_panels
 from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring.references import Reference
 from tests.evaluation import common
@@ -117,13 +118,28 @@ def test_sample_efficiency_is_by_steps_updates_and_seconds(figures):
     np.testing.assert_allclose(updates.lines[0].get_xdata(), 0.5 * steps.lines[0].get_xdata())
 
 
-def test_an_agent_has_a_row_for_each_task_and_a_column_for_each_kind_of_metric(figures):
-    panels = {"losses": {"loss": ([1, 2], [3.0, 4.0])}}
-    more = panels | {"use of the latents": {"kl": ([1], [2.0])}}
-    plots.agent_metrics({"a": panels, "b": more})
+def test_a_name_has_one_line_style_in_all_panels_and_few_points_are_shown(figures):
+    many = Curve(np.arange(9.0), np.ones(9), np.zeros(9), np.ones(9))
+    one = Curve([2], [3.0], [2.5], [3.5])
+    panels = {"a": {"mine": many}, "b": {"other": one, "mine": many}, "c": {}, "d": {"mine": one}}
+    draw_line_panels(panels, xlabel="steps", ylabel="score", log={"d": "y"})
     [figure] = figures
-    losses, nothing, _, latents = figure.axes
-    assert (losses.get_title(), nothing.get_title()) == ("losses", "use of the latents")
-    assert [panel.get_ylabel() for panel in figure.axes[::2]] == ["a", "b"]
-    assert [len(panel.lines) for panel in figure.axes] == [1, 0, 1, 1]
-    assert latents.lines[0].get_marker() == "."  # A single point has no line.
+    first, second, empty, last = figure.axes
+    assert [panel.get_title() for panel in figure.axes] == ["a", "b", "c", "d"]
+    assert [panel.get_xlabel() for panel in figure.axes] == ["", "", "steps", "steps"]
+    assert [len(panel.lines) for panel in figure.axes] == [1, 2, 0, 1]
+    [line], [other, mine], [single] = first.lines, second.lines, last.lines
+    assert line.get_color() == mine.get_color() == single.get_color() != other.get_color()
+    assert [x.get_marker() for x in (line, other, single)] == ["", ".", "."]
+    assert [len(panel.collections) for panel in figure.axes] == [1, 2, 0, 1]  # Bands.
+    assert (last.get_yscale(), empty.get_yscale()) == ("log", "linear")
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["mine", "other"]
+
+
+def test_panels_without_a_common_lower_axis_are_called_by_theirs(figures):
+    curve = Curve(np.arange(-1.0, 9.0), np.ones(10))
+    draw_line_panels({x: {"mine": curve} for x in "abcde"}, ylabel="score")
+    [figure] = figures
+    assert [panel.get_xlabel() for panel in figure.axes if panel.get_visible()] == [*"abcde"]
+    assert figure.axes[0].get_xlim()[0] < 0.0

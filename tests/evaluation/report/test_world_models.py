@@ -40,7 +40,8 @@ def test_all_pictures_of_a_world_model_are_shown_with_their_captions(world_model
 
 def test_losses_and_the_use_of_tokens_are_drawn(world_model):
     text = world_model.read_text()
-    assert "codes_perplexity the exponential" in text
+    assert "as diverse (codes_perplexity)" in text
+    assert "on each task of the first run that logged any" in text
     assert (world_model.parent / "one_metrics_1_grid57.svg").is_file()
     assert "<td>2</td>" in text
     assert "<i>" not in text

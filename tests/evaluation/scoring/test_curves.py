@@ -1,7 +1,6 @@
 import numpy as np
 
-from evaluation.results import Episodes, LearningCurves
-from evaluation.scoring.evaluation import join_intervals
+from evaluation.results import Episodes, LearningCurves, join_intervals
 
 
 def curves_of() -> LearningCurves:

@@ -5,7 +5,7 @@ import pytest
 
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
-from evaluation.report.tables import score_table
+from evaluation.report.tables import aggregate_rows, score_table
 from evaluation.results import Episodes, LearningCurves
 from evaluation.scoring.references import Reference
 from tests.evaluation import common
@@ -167,4 +167,6 @@ def test_rules_that_differ_in_their_seed_are_one_discovery(config):
     table = score_table(evaluation, evaluation.ordered)
     assert table.contenders[-1] == label
     assert table.scores[0][1][-1].text == "2.500 ± 0.500"
-    assert all(len(cells) == len(table.contenders) for _, cells in table.aggregates)
+    [row] = [x for x in aggregate_rows(evaluation, compared) if x["contender"] == label]
+    assert row["P(better than actor_critic)"] == "0.75 [0.00, 1.00]"
+    assert "P(better than random)" not in row
