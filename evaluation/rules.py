@@ -177,9 +177,9 @@ def agent_of(
 
     def chosen(name: str, is_used: bool = True) -> float:
         """Return the config's setting for rules, or else the file's if used, or the agent's."""
-        if own[name] is not None:
+        if (value := own[name]) is not None:
             origins[name] = f"config.rule_{name}"
-            return own[name]
+            return value
         is_of_file = is_used and name in found
         origins[name] = _FILE if is_of_file else f"config.agent.{name}"
         return found[name] if is_of_file else getattr(agent, name)
@@ -240,7 +240,8 @@ def _of_discovery(rule: str, header: dict[str, Any], names: Sequence[str]) -> di
     for name in names:
         if name not in entries or (name == _WIDTH and entries[name] == []):
             continue
-        path, value, allowed = f"provenance.agent.{name}", entries[name], _RANGES[name]
+        path, allowed = f"provenance.agent.{name}", _RANGES[name]
+        value: Any = entries[name]
         if name == _WIDTH:
             value = value[-1] if isinstance(value, list) and type(value[-1]) is int else None
         is_number = type(value) in (int, float)

@@ -30,8 +30,8 @@ def main() -> None:
     values = flags.FLAGS
     tasks, config = evaluations.read_flags(values)
     contenders, tuned = evaluations.contenders_of(values, [], tasks, config)
-    known = {"tuned": evaluations.tuned_of(contenders)}
-    with evaluations.opened("references", values, tasks, config, **known) as experiment:
+    used = evaluations.tuned_of(contenders)
+    with evaluations.opened("references", values, tasks, config, tuned=used) as experiment:
         found, reasons = reference_scores(experiment, tuned, trains=values.train)
         file = experiment.folder / REFERENCES
         references.write(file, found)

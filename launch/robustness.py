@@ -26,8 +26,8 @@ def main() -> None:
     tasks, config = evaluations.read_flags(values)
     contenders, _ = evaluations.contenders_of(values, [values.rule], tasks, config)
     own = [x for x in contenders if isinstance(x, RuleContender)]
-    known = {"tuned": evaluations.tuned_of(contenders)}
-    with evaluations.opened("robustness", values, tasks, config, own, **known) as experiment:
+    used = evaluations.tuned_of(contenders)
+    with evaluations.opened("robustness", values, tasks, config, own, tuned=used) as experiment:
         files = robustness(experiment, contenders)
     print("Written: " + ", ".join(map(printable, files)))
 

@@ -176,7 +176,7 @@ class DiscoveryConfig:
     objective: ObjectiveConfig = ObjectiveConfig()
     population: PopulationConfig = PopulationConfig()
     meta: MetaConfig = MetaConfig()
-    devices_per_agent: int = 1
+    devices_per_agent: Count = 1
 
     @property
     def family_agents(self) -> dict[str, AgentConfig]:

@@ -116,7 +116,9 @@ def test_a_checkpoint_that_would_be_waited_for_is_passed_over(tmp_path, kind):
     for path in sorted((tmp_path / "checkpoints" / "2").rglob("*META*")):
         misplaced(path, kind)
     checkpoints = Checkpoints(tmp_path / "checkpoints")
-    step, state = checkpoints.restore(jax.tree.map(np.zeros_like, STATE))
+    found = checkpoints.restore(jax.tree.map(np.zeros_like, STATE))
     checkpoints.close()
+    assert found is not None
+    step, state = found
     assert step == 1
     np.testing.assert_array_equal(state["w"], STATE["w"])

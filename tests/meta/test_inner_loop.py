@@ -257,17 +257,18 @@ def test_illegal_actions_leave_the_meta_gradient_finite():
     mask = validation.mask.at[2, 1].set(False)
     validation = dataclasses.replace(validation, mask=mask)
 
-    def unroll(params, trajectory):
-        outputs = mlp_unroll(params, trajectory)
-        is_legal = ~jax.nn.one_hot((trajectory.action + 1) % 3, 3, dtype=bool)
-        is_legal = jnp.pad(is_legal, ((0, 1), (0, 0), (0, 0))) & trajectory_has_action
-        return outputs | {"logits": jnp.where(is_legal, outputs["logits"], -jnp.inf)}
+    class Masked(Unrolled):
+        def unroll(self, params, trajectory):
+            outputs = super().unroll(params, trajectory)
+            is_legal = ~jax.nn.one_hot((trajectory.action + 1) % 3, 3, dtype=bool)
+            is_legal = jnp.pad(is_legal, ((0, 1), (0, 0), (0, 0))) & trajectory_has_action
+            return outputs | {"logits": jnp.where(is_legal, outputs["logits"], -jnp.inf)}
 
     trajectory_has_action = jnp.ones((6, 2, 1), bool).at[2, 1].set(False)
     batches = [jax.tree.map(lambda x, k=k: x[k], experience.batches) for k in range(K)]
     batches = [dataclasses.replace(x, mask=x.mask.at[2, 1].set(False)) for x in batches]
     batches = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-    network = experience.agent.network._replace(unroll=unroll)
+    network = Masked(NetworkConfig(), Specs(None, num_actions=3))
     agent = dataclasses.replace(experience.agent, network=network)
     experience = dataclasses.replace(experience, agent=agent, batches=batches)
     value_function = ValueFunction(
