@@ -125,7 +125,7 @@ def without_timings(line: str) -> dict:
     return {name: x for name, x in json.loads(line).items() if name not in timings}
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_stopped_restarted_and_failing(launch, tmp_path):
     """SIGTERM while one works; then to the end, with Ray; and one that always fails."""
     workdir = tmp_path / "sweep"

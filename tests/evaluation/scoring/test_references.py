@@ -95,7 +95,7 @@ def test_the_shipped_optima_are_of_these_tasks():
     assert all(x.random_error == 0.0 for x in found.values() if x.budget is None)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_nobody_is_above_the_optimum_and_random_has_its_score(tmp_path):
     """On all solved held-out tasks, within the errors of the means."""
     config = EvaluationConfig(

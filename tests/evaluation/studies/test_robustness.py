@@ -86,7 +86,7 @@ def test_the_grid_is_around_the_tuned_settings():
     assert list(dict.fromkeys(x.of for x in found)) == ["grid57", "hand_set", "actor_critic_tuned"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_all_settings_are_in_the_report(tmp_path, monkeypatch):
     """With fewer of them, as each is a program to compile."""
     monkeypatch.setattr(robustness, "WIDTHS", (2.0,))
