@@ -204,7 +204,7 @@ def line_panels(
     for panel, curves in zip(axes, panels.values(), strict=False):
         lines |= {name: _draw_curve(panel, curve, styles[name]) for name, curve in curves.items()}
     for i, (panel, (title, curves)) in enumerate(zip(axes, panels.items(), strict=False)):
-        format_axes(panel)
+        format_axes(panel, ticks=7 if number == 1 else 4)
         use_logarithms(panel, log.get(title, ""))
         if "x" in log.get(title, ""):
             panel.set_xticks(sorted({x for curve in curves.values() for x in curve.x}))
@@ -270,11 +270,11 @@ def with_thousands() -> FuncFormatter:
     return FuncFormatter(lambda x, _: formatter.format_eng(x) if abs(x) >= 1e3 else f"{x:g}")
 
 
-def format_axes(panel: Axes) -> None:
+def format_axes(panel: Axes, ticks: int = 4) -> None:
     """Set few ticks, those below as 10k; a lower axis without negative numbers begins at 0."""
     panel.xaxis.set_major_formatter(with_thousands())
-    panel.xaxis.set_major_locator(MaxNLocator(4))
-    panel.yaxis.set_major_locator(MaxNLocator(4))
+    panel.xaxis.set_major_locator(MaxNLocator(ticks))
+    panel.yaxis.set_major_locator(MaxNLocator(ticks))
     if panel.dataLim.xmin >= 0.0:
         panel.set_xlim(left=0)
 
