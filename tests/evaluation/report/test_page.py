@@ -12,7 +12,7 @@ from evaluation.contenders import AlgorithmContender
 from evaluation.report import page
 from evaluation.report.discoveries import Probe
 from evaluation.report.discovery_section import DiscoverySection, discovery_section
-from evaluation.report.drawing import Curve, Drawing, draw_line_panels
+from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import EvaluationSection, FilesSection, without_plots
 from evaluation.report.main_result import MainResult
 from evaluation.report.run_files import Film, Pictures
@@ -187,9 +187,7 @@ def test_an_analysis(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_push_of_a_rule(name):
     def section(text: str):
-        panels = {"advantage": {text: Curve(np.arange(2.0), np.zeros(2))}}
-        figure = draw_line_panels(panels, xlabel="ratio", ylabel="push")
-        return PushSection(name=text, plots={"by_ratio": figure, "by_advantage": figure})
+        return PushSection(name=text, plots={"by_ratio": FIGURE, "by_advantage": FIGURE})
 
     _require_literal(section(name), section("mine"))
 
