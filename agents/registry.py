@@ -118,7 +118,7 @@ class Algorithm:
         return self.default, {IMAGES: self.presets[self.images]} if self.images else {}
 
     def in_evaluation(self, shared: Shared, parameters: str) -> "Configured":
-        """Return the algorithm with the settings of `PRESET,SETTING=VALUE,...`.
+        """Return what `configured` does, as an evaluation has it.
 
         One without literature shares the network and the environments of the evaluated rules'
         agents.

@@ -30,11 +30,12 @@ class AgentConfig:
 
     Attributes:
       network: sizes of its network.
-      learning_rate: of its optimiser, the peak; 0 for an agent that does not learn.
+      learning_rate: of its optimiser, the peak.
       end_learning_rate: at the end of the lifetime, as a fraction of `learning_rate`. If less than
         1, the learning rate follows half a cosine over `lifetime`.
       warmup: environment steps in which the learning rate rises linearly from 0.
-      lifetime: environment steps of the agent's training; 0 for an evaluation's budget.
+      lifetime: environment steps over which the learning rate falls; 0 for an evaluation's budget.
+        Nothing ends with them.
       weight_decay: decoupled, as a fraction of the parameters per unit of learning rate.
       max_abs_update: elementwise bound of the optimiser's update, before the learning rate.
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
@@ -285,7 +286,10 @@ class RuleAgent(ActsByPolicy):
 
 
 def to_trajectory(batch: Batch) -> disco.Trajectory:
-    """Return a batch as the trajectory that rules expect."""
+    """Return a batch as the trajectory that rules expect.
+
+    Its `core_state` is the memory of the agent's network; that of a rule is in `disco.RuleState`.
+    """
     return disco.Trajectory(
         observation=batch.observation,
         action=batch.action,

@@ -279,8 +279,8 @@ def vtrace(
     reward = trajectory.reward.astype(rho.dtype)
     discounts = discount * trajectory.discount.astype(rho.dtype)
     ratio = jnp.minimum(max_ratio, rho)
-    td = ratio * (reward + discounts * target_value[1:] - target_value[:-1])
-    errors = discounted_sums(td, discounts * (trace * ratio))
+    one_step = ratio * (reward + discounts * target_value[1:] - target_value[:-1])
+    errors = discounted_sums(one_step, discounts * (trace * ratio))
     value_target = errors + target_value[:-1]
     following = jnp.concatenate([value_target[1:], target_value[-1:]])
     # Beyond the last state nothing is known but its value.

@@ -70,7 +70,7 @@ class EvaluationConfig:
         task whose observations are images. 0 for none.
       runs_at_once: per device and vectorised pass. By default one on a CPU, whose caches hold one
         agent, and all on an accelerator. It changes speed only.
-      updates_per_call: maximum number of agent updates per line of `metrics.jsonl`. Lines of an
+      updates_per_call: most updates of an agent between two lines of `metrics.jsonl`. Lines of an
         agent that needs no rule are of at most as many environment steps; an agent that trains
         itself ignores it.
       checkpoint_seconds: seconds between two checkpoints of unfinished runs.
@@ -156,7 +156,7 @@ class EvaluationConfig:
 
     @property
     def num_updates(self) -> int:
-        """Updates of a run."""
+        """Updates of a run of `agent`."""
         return self.budget // self.agent.steps_per_update
 
     @property

@@ -85,7 +85,7 @@ class Contender(abc.ABC):
 
     @abc.abstractmethod
     def make(self, task: environments.Environment) -> Agent:
-        """Return the agent of runs on a task, and on others of equal dynamics.
+        """Return the agent of runs on a task, and on others of equal dynamics; cheap.
 
         Raises:
           ValueError: if it cannot act or learn there.

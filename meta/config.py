@@ -156,7 +156,9 @@ class ValueFunctionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class DiscoveryConfig:
-    """All settings of a population.
+    """Settings of a discovery but for its tasks, its rule and its length.
+
+    `launch.support.settings.DiscoverSettings` adds these.
 
     Attributes:
       seed: of all randomness.

@@ -156,6 +156,7 @@ def agent_meta_update(
     member = dataclasses.replace(
         member, value=value, lifetime=lifetime, meta_optimizer=meta_optimizer
     )
+    # `finite`, `reset` and `task` are read by `sum_over_agents` and `Discovery`.
     metrics |= {
         "meta_gradient_norm": norm,
         "finite": is_finite.astype(jnp.float32),

@@ -1,6 +1,7 @@
-"""The meta-loss, the policy-gradient loss of the updated agent with regularisers; its baseline.
+"""The meta-loss, and the meta-value function that is its baseline.
 
-Minimising it maximises the meta-objective J of DiscoRL. The regularisers are those of Methods,
+It is the policy-gradient loss of the updated agent, with regularisers; minimising it maximises the
+meta-objective J of DiscoRL. The regularisers are those of Methods,
 "Meta-optimization stabilization", and two of the authors' meta-training notebook
 (https://github.com/google-deepmind/disco_rl).
 """

@@ -43,7 +43,7 @@ class Observer:
         """Note the state of which a checkpoint will be written."""
 
     def probe(self, step: int, state: DiscoveryState) -> bool:
-        """Examine a state, of which a checkpoint is written; return whether it was not stopped.
+        """Examine a state, of which a checkpoint is written; return whether it was finished.
 
         If it was stopped, the run ends, and the call is repeated when the run continues.
         """

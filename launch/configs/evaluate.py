@@ -2,7 +2,8 @@
 
 The settings depend on the family of the first environment or suite: `--suite=crafter` without
 `--config` uses `get_config("crafter")`. On the small tasks, Disco103 does well at these learning
-rates. Networks are small, and images are cut into patches.
+rates. Networks are small, and images are cut into patches. Grid-worlds, gymnax and all others that
+are not named here have the defaults of `evaluation.config`.
 """
 
 import dataclasses

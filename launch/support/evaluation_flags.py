@@ -83,7 +83,7 @@ def _settings_for(suite: str) -> str:
 
 
 def define_flags(default_suite: str, *, has_algorithms: bool = False) -> None:
-    """Define all flags except those that name rules."""
+    """Define the flags of tasks, settings, baselines and the executor."""
     define_task_flags(default_suite, has_algorithms=has_algorithms)
     flags.DEFINE_integer(
         "runs_per_job",
