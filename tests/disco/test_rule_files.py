@@ -337,11 +337,11 @@ def test_refuses_floats_that_float32_cannot_hold(rule_file):
 # Archives that are not to be trusted.
 
 
-def edit_members(path, edit) -> None:
+def edit_members(path, edit, compression=zipfile.ZIP_STORED) -> None:
     """Writes an archive again from the (name, content) pairs that `edit` makes of its members."""
     with zipfile.ZipFile(path) as archive:
         members = [(name, archive.read(name)) for name in archive.namelist()]
-    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+    with zipfile.ZipFile(path, "w", compression) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Of two members of one name.
         for name, content in edit(members):
             archive.writestr(name, content)
@@ -364,20 +364,21 @@ def with_bias(content: bytes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (npy("'<f4'", "(25000000000,)"), f"is damaged: array '{BIAS}': "),
-        (npy("'<f4'", "(99999999999999999999,)"), f"is damaged: array '{BIAS}': "),
-        (npy("'<f4'", "(2,)", bytes(4)), f"array '{BIAS}': EOF: .* expected 8 bytes got 4"),
-        (npy("'<f4'", "(1,)", bytes(8)), f"array '{BIAS}': it has more bytes than its header"),
+        (
+            npy("'<f4'", "(25000000000,)"),
+            r"'lstm/linear_1/b' claims 100000000000 bytes .* and has 0",
+        ),
+        (npy("'<f4'", "(99999999999999999999,)"), "claims 399999999999999999996 bytes"),
+        (npy("'<f4'", "(2,)", bytes(4)), "claims 8 bytes .* and has 4"),
+        (npy("'<f4'", "(1,)", bytes(8)), "claims 4 bytes .* and has 8"),
         (npy("'<f4'", "(-1,)", bytes(4)), "is damaged"),
-        (npy("'<f4'", "(-1, -1)", bytes(4)), "is damaged"),
-        (npy("'<f4'", "(4294967296, 4294967296)"), "is damaged"),
         (npy("'<f4'", "(True,)", bytes(4)), "is damaged"),
         (npy("'<f4'", "(" * 900), "is damaged"),
         (npy("'<f4'", "-" * 1500 + "1"), "is damaged"),
-        (npy("'|O'", "(1,)", bytes(8)), f"array '{BIAS}': Object arrays cannot be loaded"),
+        (npy("'|O'", "(1,)", bytes(8)), "pickled objects are never loaded"),
         (npy("'<c8'", "(1,)", bytes(8)), "is complex64; expected floats"),
         (npy("'none'", "(1,)", bytes(8)), "is damaged"),
-        (npy("'<f4'", "(1,)", bytes(4), version=4), r"format version .* not \(4, 0\)"),
+        (npy("'<f4'", "(1,)", bytes(4), version=3), r"npy format \(3, 0\)"),
         (npy("'<f4'", "(1,)", bytes(4))[:20], "is damaged"),
         (b"", "is damaged"),
     ],
@@ -416,24 +417,22 @@ def test_refuses_two_arrays_of_one_name(rule_file):
 
 def test_refuses_a_member_without_a_suffix_beside_its_array(rule_file):
     edit_members(rule_file, lambda members: [*members, (BIAS, b"text")])
-    refuses(rule_file, f"holds two arrays '{BIAS}'; expected each once")
+    refuses(rule_file, f"holds '{BIAS}', which is not an array; expected names that end in '.npy'")
 
 
-def test_refuses_a_member_that_is_no_array(rule_file):
-    edit_members(rule_file, lambda members: [*members, ("notes", b"a text of some length")])
-    refuses(rule_file, "is damaged: array 'notes': the magic string is not correct")
-
-
-def test_refuses_unknown_compressions_and_encryption(rule_file):
+def test_refuses_other_compressions_and_encryption(rule_file):
+    edit_members(rule_file, list, zipfile.ZIP_BZIP2)
+    refuses(rule_file, "by compression method 12; expected stored or deflated")
+    edit_members(rule_file, list)
     content = bytearray(rule_file.read_bytes())
     directory = content.index(b"PK\x01\x02")
     content[directory + 8] |= 1  # The flag of the first member in the archive's directory.
     rule_file.write_bytes(content)
-    refuses(rule_file, "is damaged: array '.*': File .* is encrypted")
+    refuses(rule_file, "holds the encrypted array")
     content[directory + 8] &= ~1
     content[directory + 10 : directory + 12] = (77).to_bytes(2, "little")
     rule_file.write_bytes(content)
-    refuses(rule_file, "is damaged: array '.*': That compression method is not supported")
+    refuses(rule_file, "by compression method 77")
 
 
 def test_every_flipped_bit_is_noticed_or_harmless(rule_file):
