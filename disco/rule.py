@@ -183,7 +183,7 @@ class Rule(abc.ABC):
         unroll: Unroll,
         residuals: UpdateResiduals,
     ) -> tuple[Params, Aux]:
-        """Return what `gradient` returned for these arguments, without metrics, with its derivatives.
+        """Return what `gradient` returned for these arguments but its metrics, with derivatives.
 
         Nothing is recomputed until it is differentiated. So the K updates that a meta-gradient
         flows through can run first, with acting in between, also outside JAX.
