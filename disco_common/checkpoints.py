@@ -68,12 +68,20 @@ class Checkpoints:
           CheckpointError: if the folder cannot be created or written.
         """
         self.directory = directory.absolute()
+        # Each process reads by itself, so that no process waits for one that finds damage.
+        process = jax.process_index()
+        alone = ocp.options.MultiprocessingOptions(
+            primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"{process}"
+        )
+        self._reader = ocp.Checkpointer(
+            ocp.CompositeCheckpointHandler(), multiprocessing_options=alone
+        )
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             probe = self.directory / f".writable_{jax.process_index()}"
             probe.touch()
             probe.unlink()
-            self._set_aside(self._irregular())
+            self._set_aside(self._unreadable())
             files.require_regular_within(self.directory)
         except OSError as error:
             raise CheckpointError(f"Cannot write checkpoints in {directory}: {error}.") from error
@@ -84,14 +92,6 @@ class Checkpoints:
                 cleanup_tmp_directories=True,
                 async_options=ocp.AsyncOptions(timeout_secs=_PATIENCE),
             ),
-        )
-        # Each process reads by itself, so that no process waits for one that finds damage.
-        process = jax.process_index()
-        alone = ocp.options.MultiprocessingOptions(
-            primary_host=process, active_processes={process}, barrier_sync_key_prefix=f"{process}"
-        )
-        self._reader = ocp.Checkpointer(
-            ocp.CompositeCheckpointHandler(), multiprocessing_options=alone
         )
 
     def restore(self, like: T | Callable[[int], T], agents: Any = 0) -> tuple[int, T] | None:
@@ -220,14 +220,19 @@ class Checkpoints:
                     raise ValueError(f"array {name!r} does not have its checksum")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in expected])
 
-    def _irregular(self) -> dict[int, str]:
-        """Return checkpoints that Orbax would wait for, as it opens all of them at once."""
+    def _unreadable(self) -> dict[int, str]:
+        """Return checkpoints that Orbax, which opens all of them at once, would fail or wait at."""
         damages: dict[int, str] = {}
+        disabled = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # Orbax warns of items that it is not asked for.
         for step in steps(self.directory) if jax.process_index() == 0 else ():
+            folder = self.directory / str(step)
             try:
-                files.require_regular_within(self.directory / str(step))
-            except OSError as error:
-                damages[step] = str(error)
+                files.require_regular_within(folder)
+                self._reader.metadata(folder)
+            except Exception as error:  # As in `_read`.
+                damages[step] = str(error).partition("\n")[0][:200]
+        logging.disable(disabled)
         return damages
 
     def _set_aside(self, damages: Mapping[int, str]) -> None:
