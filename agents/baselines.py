@@ -88,7 +88,7 @@ class BaselineAgent(ActsByPolicy):
 
     @staticmethod
     def network_for(config: Any, dynamics: Any) -> Any:
-        """Return the network; equal arguments give the same object."""
+        """Return the network; those of equal arguments are equal."""
         raise NotImplementedError
 
     @property

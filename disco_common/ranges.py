@@ -61,7 +61,7 @@ def require_ranges(settings: Any, prefix: str = "") -> None:
 
     Args:
       settings: the dataclass. Fields may be of a type with a range, of tuples of it, or None, too,
-        which is accepted: `Count`, `tuple[Count, ...]`, `Count | None`.
+        which is accepted: `Count`, `tuple[Count, ...]`, `Count | None`, but no optional tuples.
       prefix: put before the names in a message, for example `"agent."`.
 
     Raises:

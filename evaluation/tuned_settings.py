@@ -115,8 +115,8 @@ class TunedSettings:
         """Return the settings of the agents of a rule of this name and fingerprint.
 
         None if the rule keeps its own, as the file lacks it or, of the settings that come with this
-        package, as they do not fit or the config sets any of these settings itself. A warning says
-        so, except of rules that this package does not have.
+        package, as they do not fit or the config sets any of these settings itself, of which there
+        is a warning.
 
         Raises:
           ValueError: naming the file, if it is for another budget, other agents or another rule.
@@ -137,9 +137,6 @@ class TunedSettings:
             )
         if reason:
             raise ValueError(f"{self.path} is {reason}.")
-        if one is None:
-            said = "%s has no settings for the rule %s, which keeps its own."
-            _log.warning(said, self.path, name)
         return None if one is None else one.settings
 
     def used_by(self, names: Collection[str], tasks: Sequence[Environment]) -> "TunedSettings":

@@ -7,6 +7,7 @@ an observation they depend, and `information` how well probes predict the near f
 import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 import disco
 from agents.history import History
+from agents.networks import Network
 from agents.rule_agent import LearnerState, RuleAgent
 from disco import values
 from disco.discovered import DiscoveredRule
@@ -36,14 +38,18 @@ Split = tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]
 """The samples of a fold `[training]` and `[test]`, by index."""
 
 
+@partial(jax.jit, static_argnums=0)
+def _unroll(network: Network, params: disco.Params, trajectory: disco.Trajectory) -> disco.Outputs:
+    return network.unroll(params, trajectory)
+
+
 def outputs_along(
     agent: RuleAgent, params: disco.Params, trajectory: disco.Trajectory
 ) -> dict[str, Float[np.ndarray, "rows batch *sizes"]]:
     """Return the network's outputs `[T+1, B, ...]`; of z only at the actions taken, `[T, B, Y]`."""
     found: dict[str, list[np.ndarray]] = {}
-    unroll = jax.jit(agent.network.unroll)
     for i in range(trajectory.action.shape[1]):  # One by one: z of all actions is large.
-        outputs = jax.device_get(unroll(params, one_environment(trajectory, i)))
+        outputs = jax.device_get(_unroll(agent.network, params, one_environment(trajectory, i)))
         for name, x in outputs.items():
             if name not in ("z", "aux_pi"):
                 found.setdefault(name, []).append(x)
@@ -54,9 +60,9 @@ def learner_outputs(
     agent: RuleAgent, learner: LearnerState, trajectory: disco.Trajectory
 ) -> tuple[disco.Outputs, disco.Outputs | None]:
     """Return all outputs of an agent's network, and of its target network if there is one."""
-    unroll, target = jax.jit(agent.network.unroll), learner.rule_state.target_params
-    target_outputs = None if target is None else unroll(target, trajectory)
-    return unroll(learner.params, trajectory), target_outputs
+    network, target = agent.network, learner.rule_state.target_params
+    target_outputs = None if target is None else _unroll(network, target, trajectory)
+    return _unroll(network, learner.params, trajectory), target_outputs
 
 
 def quantities(

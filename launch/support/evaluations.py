@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import functools
 import itertools
+import logging
 import os
 import pathlib
 import sys
@@ -46,7 +47,7 @@ from evaluation.report.evaluation_files import WrittenEvaluation
 from evaluation.rules import copies_in, copy_of_rule, find_plugin
 from evaluation.scoring import references
 from evaluation.training import ContenderRun, job_groups, train_runs
-from evaluation.tuned_settings import TUNED_FILE, TunedSettings
+from evaluation.tuned_settings import SHIPPED, TUNED_FILE, TunedSettings
 from launch.support import commands, tracking, workdirs
 from launch.support.command_flags import listed_paths
 from launch.support.display import print_needs, progress_bar
@@ -62,6 +63,7 @@ from launch.support.workdirs import code_version
 from training.memory_budget import bytes_of_run
 from training.passes import runs_per_pass
 
+_log = logging.getLogger(__name__)
 _SECONDS = 10.0  # That a job is measured by `--dry_run`, after its first report.
 _CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 
@@ -110,12 +112,22 @@ def contenders_of(
     """Return the contenders of rules, the config and agents, and the tuned settings of some.
 
     `values` are of flags; errors and other arguments are those of `rule_contenders`,
-    `tuned_settings.find` and `make_contenders`.
+    `tuned_settings.find` and `make_contenders`; there is one for a file of tuned settings that no
+    contender reads, too.
     """
     own = rule_contenders(rules, config, copies_in(values.workdir))
     tuned = tuned_settings.find(values.tuned, values.workdir)
     contenders = make_contenders(own, config, agents, tuned, changes)
     used = tuned_of(contenders)
+    if tuned is not None and values.tuned != SHIPPED:
+        if not (used or rules):
+            raise ValueError(
+                f"--tuned={values.tuned} is given, and no contender reads it; expected a --rule or"
+                " a tuned baseline, such as ppo_tuned."
+            )
+        for name in sorted({x.name for x in own} - set(tuned.contenders)):
+            said = "%s has no settings for the rule %s, which keeps its own."
+            _log.warning(said, values.tuned, name)
     return contenders, tuned.used_by(used, tasks) if tuned is not None and used else None
 
 

@@ -255,6 +255,12 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
 
+def test_tuned_settings_that_no_contender_reads_are_refused(tuned, tmp_path):
+    values = evaluate_flags(tmp_path, tuned=str(tuned(0.125)))
+    with pytest.raises(ValueError, match=r"--tuned=.*, and no contender reads it; expected a --ru"):
+        evaluations.contenders_of(values, [], [environments.make("catch/5x5")], CONFIG)
+
+
 def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
     config = dataclasses.replace(CONFIG, baselines=("actor_critic_tuned",))
     workdir = str(tmp_path / "run")
