@@ -102,7 +102,7 @@ class Network:
 
     def policy(
         self, params: disco.Params, observation: Any, memory: Any
-    ) -> tuple[Float[Array, "B A"], Any]:
+    ) -> tuple[Float[Array, "*s A"], Any]:
         """Return the logits at one step, and the memory after it; cheaper than all outputs.
 
         The memory is reset where `History.age` is 0.
@@ -119,7 +119,7 @@ class Network:
         inputs = trajectory.observation, trajectory.core_state, trajectory.action
         return self.apply(self._outputs, params, *inputs)
 
-    def unravel(self, params: Float[Array, "P"]) -> Any:
+    def unravel(self, params: disco.Params) -> Any:
         """Return the parameters by module and name."""
         return self._flat[1](params)
 

@@ -12,7 +12,7 @@ import numpy as np
 from dm_env import specs
 
 from agents.networks import Network, NetworkConfig
-from environments.base import restart, transition
+from environments.base import JaxEnvironment, restart, transition
 from environments.processes import SerialSimulators
 
 
@@ -49,7 +49,7 @@ class Corridor:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Specs:
+class Specs(JaxEnvironment):
     """What a network reads of an environment's dynamics."""
 
     observation: Any
