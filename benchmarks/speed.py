@@ -228,7 +228,7 @@ def _plain_learn(agent, rule, learner, batch):
     targets, state = rule.targets(outputs, target_outputs, batch, learner.rule_state)
     output_gradient = jax.grad(lambda o: rule.output_loss(o, targets, batch)[0])(loss_outputs)
     (gradients,) = pull_back(output_gradient)
-    state = rule._track(state, learner.params)
+    state = rule._move_target_params(state, learner.params)
     aux = disco.Aux(state=state, targets=targets, metrics={})
     return agent.apply(learner, gradients, aux), targets, target_outputs["logits"]
 

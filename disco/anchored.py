@@ -147,7 +147,7 @@ class AnchoredRule(DiscoveredRule):
         state: RuleState,
     ) -> tuple[AnchoredTargets, RuleState]:
         memory: AnchoredMemory = state.memory
-        inputs, tracked = self._tracked(
+        inputs, tracked = self._inputs_and_memory(
             outputs, target_outputs, trajectory, memory, is_masked=self.masks_moments
         )
         read = self._read(inputs, tracked)

@@ -194,7 +194,7 @@ class DiscoveredRule(Rule):
         state: RuleState,
     ) -> tuple[DiscoveredTargets, RuleState]:
         memory: DiscoveredMemory = state.memory
-        inputs, tracked = self._tracked(outputs, target_outputs, trajectory, memory)
+        inputs, tracked = self._inputs_and_memory(outputs, target_outputs, trajectory, memory)
         raw, lifetime = meta_network.apply(self.sizes, self.parameters, inputs, memory.lifetime)
         is_legal = inputs.outputs["logits"][:-1] != -jnp.inf
         pi = jnp.where(is_legal, jnp.zeros_like(raw.pi), -jnp.inf) + raw.pi
@@ -203,7 +203,7 @@ class DiscoveredRule(Rule):
         after = moments.kept_if_finite(after, memory)
         return targets, RuleState(target_params=state.target_params, memory=after)
 
-    def _tracked(
+    def _inputs_and_memory(
         self,
         outputs: Outputs,
         target_outputs: Outputs | None,

@@ -55,7 +55,7 @@ class _AdvantageRule(Rule):
     def init_memory(self) -> AdvantageMemory:
         return AdvantageMemory(advantage=moments.init(jnp.zeros(()).dtype))
 
-    def _tracked(
+    def _with_moments(
         self, advantage: Float[Array, "T B"], mask: Bool[Leaf, "T B"], state: RuleState
     ) -> tuple[Moments, RuleState]:
         """Return the moments with a batch's, and the state, which has them if they are finite."""
@@ -119,7 +119,7 @@ class HandSetRule(_AdvantageRule):
     ) -> tuple[HandSetTargets, RuleState]:
         outputs, target_outputs, trajectory = self._checked(outputs, target_outputs, trajectory)
         estimates = values.estimates_from_outputs(outputs, target_outputs, trajectory, self)
-        tracked, after = self._tracked(estimates.advantage, trajectory.mask, state)
+        tracked, after = self._with_moments(estimates.advantage, trajectory.mask, state)
         normalized = [
             moments.normalize(tracked, x) for x in (estimates.advantage, estimates.action_advantage)
         ]
@@ -263,7 +263,7 @@ class ActorCritic(_AdvantageRule):
     ) -> tuple[ActorCriticTargets, RuleState]:
         outputs, _, trajectory = self._checked(outputs, target_outputs, trajectory)
         estimates = self._estimates(outputs["logits"], self._value(outputs["value"]), trajectory)
-        tracked, after = self._tracked(estimates.advantage, trajectory.mask, state)
+        tracked, after = self._with_moments(estimates.advantage, trajectory.mask, state)
         weight = estimates.advantage
         if self.normalize_advantage:
             weight = moments.normalize(tracked, weight, subtract_mean=False)

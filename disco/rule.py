@@ -154,7 +154,7 @@ class Rule(abc.ABC):
             rule.targets(jax.lax.stop_gradient(outputs), target_outputs, trajectory, state)
         )
         loss, metrics = self.output_loss(loss_outputs, targets, trajectory)
-        new_state = self._track(new_state, jax.lax.stop_gradient(params))
+        new_state = self._move_target_params(new_state, jax.lax.stop_gradient(params))
         return loss, Aux(state=new_state, targets=targets, metrics=metrics)
 
     def gradient(
@@ -173,7 +173,7 @@ class Rule(abc.ABC):
         `optax.adam(rate, eps_root=1e-8)` they are not (`examples/meta_gradient.py`).
         """
         check_state(state, params, self.init_memory, self._has_target_network)
-        return self._updated(params, state, trajectory, unroll)
+        return self._gradient_and_aux(params, state, trajectory, unroll)
 
     def gradient_from_residuals(
         self,
@@ -188,9 +188,9 @@ class Rule(abc.ABC):
         Nothing is recomputed until it is differentiated. So the K updates that a meta-gradient
         flows through can run first, with acting in between, also outside JAX.
         """
-        return self._updated(params, state, trajectory, unroll, residuals)
+        return self._gradient_and_aux(params, state, trajectory, unroll, residuals)
 
-    def _updated(
+    def _gradient_and_aux(
         self,
         params: Params,
         state: RuleState,
@@ -202,9 +202,11 @@ class Rule(abc.ABC):
             unroll, self, params, state.target_params, state.memory, trajectory, residuals
         )
         after = dataclasses.replace(state, memory=memory)
-        return gradients, Aux(state=self._track(after, params), targets=targets, metrics=metrics)
+        return gradients, Aux(
+            state=self._move_target_params(after, params), targets=targets, metrics=metrics
+        )
 
-    def _track(self, state: RuleState, params: Params) -> RuleState:
+    def _move_target_params(self, state: RuleState, params: Params) -> RuleState:
         """Move the target network towards the parameters from before the update."""
         old = self.target_params_coefficient
         if old is None:
@@ -269,7 +271,7 @@ def _output_gradients(rule: Rule, outputs: Outputs, targets: Any, trajectory: Tr
     return jax.grad(rule.output_loss, argnums=(0, 1), has_aux=True)(outputs, targets, trajectory)
 
 
-def _make_update(
+def _targets_and_gradient(
     unroll, rule: Rule, params, target_params, memory, trajectory: Trajectory, residuals
 ):
     """Make steps 1 to 4 of the algorithm; return (gradients, targets, new memory, metrics).
@@ -337,7 +339,7 @@ def _gradient_pullback(unroll, inputs, cotangents):
     return pull_back((output_gradient_dot, output_gradient, targets_cotangent, memory_cotangent))
 
 
-_gradient: Any = jax.custom_vjp(_make_update, nondiff_argnums=(0,))
+_gradient: Any = jax.custom_vjp(_targets_and_gradient, nondiff_argnums=(0,))
 _gradient.defvjp(
     lambda unroll, *args: (_gradient(unroll, *args), args[:-1]),
     # The trajectory, and what else is no input of the pull-back, are constants.

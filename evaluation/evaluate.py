@@ -154,7 +154,7 @@ def evaluate(
     return write_evaluation(
         folder,
         evaluation,
-        {c.name: _describe(c, contender_curves[c.name], config) for c in contenders},
+        {c.name: _with_times(c, contender_curves[c.name], config) for c in contenders},
         {**provenance, "finished": _now(), "seconds": time.perf_counter() - started},
     )
 
@@ -253,7 +253,7 @@ def _train_all(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
     groups = list(job_groups(runs, experiment.runs_per_job))
     jobs = [
         Job(
-            _described(group),
+            _job_name(group),
             functools.partial(_train, group, config, folder),
             units=config.num_steps * len(group),
             seconds_to_stop=_SECONDS_TO_STOP,
@@ -265,7 +265,7 @@ def _train_all(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
     for error, group in zip(errors, groups, strict=True):
         if left := [run for run in group if storage.load(run.folder) is None]:
             reason = error or f"done, yet the result is not in {folder}"
-            failed.append(f"{_described(left)}: {reason}")
+            failed.append(f"{_job_name(left)}: {reason}")
     if failed:
         raise JobsFailedError(
             failed,
@@ -277,7 +277,7 @@ def _train_all(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
     shutil.rmtree(unfinished_folder(folder), ignore_errors=True)
 
 
-def _described(group: Sequence[ContenderRun]) -> str:
+def _job_name(group: Sequence[ContenderRun]) -> str:
     return f"{group[0]}{f' and {len(group) - 1} more' if len(group) > 1 else ''}"
 
 
@@ -285,7 +285,7 @@ def _train(
     group: Sequence[ContenderRun],
     config: EvaluationConfig,
     folder: pathlib.Path,
-    report: executors.Report,
+    report: executors.ReportProgress,
 ) -> None:
     """Make the runs of a group that are not finished; the work of a job."""
     if not folder.is_dir():
@@ -320,7 +320,7 @@ def _finished(run: ContenderRun) -> RunResult:
     return result
 
 
-def _describe(
+def _with_times(
     contender: Contender, curves: LearningCurves, config: EvaluationConfig
 ) -> dict[str, Any]:
     """Return the description of a contender and the wall time of its jobs, as JSON values."""

@@ -24,7 +24,7 @@ from disco_common import plugins, stopping
 ATTEMPTS = 3
 
 Numbers = Mapping[str, float | None]
-Report = Callable[[int, Numbers], None]
+ReportProgress = Callable[[int, Numbers], None]
 """Called regularly with the number of completed units of work, and numbers to show with it."""
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Job:
     """
 
     name: str
-    work: Callable[[Report], None]
+    work: Callable[[ReportProgress], None]
     units: int
     seconds_to_stop: float = 0.0
 
@@ -102,7 +102,7 @@ class LocalExecutor:
         return errors
 
 
-def _error_of(job: Job, report: Report) -> str:
+def _error_of(job: Job, report: ReportProgress) -> str:
     """Do a job; return its last error, empty if an attempt succeeds."""
     error = ""
     for attempt in range(1, ATTEMPTS + 1):

@@ -154,10 +154,10 @@ class Discovery:
         """
         if self.has_hosts and not self._hosts:
             self._start_hosts(state)
-        results = self._agents_meta_step(state)
+        results = self._contributions(state)
         members, contributions = zip(*(results[i] for i in range(len(self.groups))), strict=True)
         rule, average, task_meta_steps, meta_step, metrics = self._follow(
-            lambda: self._programs.update_rule(
+            lambda: self._programs.improve_rule(
                 state.rule, state.average, state.task_meta_steps, state.meta_step, contributions
             ),
             watched=lambda results: results[-1],
@@ -184,14 +184,14 @@ class Discovery:
             is_reset = np.ones(len(group.indices), bool)
             host.reset_agents(state.groups[number], is_reset, int(state.meta_step))
 
-    def _agents_meta_step(self, state: DiscoveryState) -> dict[int, tuple[Member, Contribution]]:
+    def _contributions(self, state: DiscoveryState) -> dict[int, tuple[Member, Contribution]]:
         """Make steps 1 to 5 of all agents; return each group's agents and contribution."""
         results: dict[int, tuple[Member, Contribution]] = {}
         on_device = self._programs.on_device
         if on_device:  # Dispatched first: the device computes while hosts act.
             groups = tuple(state.groups[number] for number in on_device)
             computed = self._follow(
-                lambda: self._programs.agents_meta_step(state.rule, state.meta_step, groups),
+                lambda: self._programs.groups_meta_step(state.rule, state.meta_step, groups),
                 watched=lambda results: [part.metrics["finite"] for _, part in results],
             )
             results |= dict(zip(on_device, computed, strict=True))

@@ -11,7 +11,7 @@ for each agent:
 
 Over the population:
 
-6. the mean of the agents' updates changes η, and the moving average follows (`update_rule`);
+6. the mean of the agents' updates changes η, and the moving average follows (`improve_rule`);
 7. agents that have consumed their experience budget, or whose meta-gradient was not finite, are
    reset (`meta.population.reset_agents`).
 
@@ -220,13 +220,13 @@ class Contribution(NamedTuple):
     """The contribution of a group's agents to the rule's update.
 
     Attributes:
-      rule_update: sum of the agents' updates of the rule's R meta-parameters, `[D, R]`, on each of
-        the D devices along the mesh's axis `agents`.
+      scaled_gradient_sum: of the agents' scaled meta-gradients by the rule's R meta-parameters,
+        `[D, R]`, on each of the D devices along the mesh's axis `agents`.
       count: number of agents in that sum, those with a finite meta-gradient, `[D]`.
       metrics: of each agent, `[agents]`.
     """
 
-    rule_update: Float[Array, "D R"]
+    scaled_gradient_sum: Float[Array, "D R"]
     # Tuples have a method of that name, which nobody calls here.
     count: Float[Array, "D"]  # pyright: ignore[reportIncompatibleMethodOverride]
     metrics: AgentMetrics
@@ -243,7 +243,7 @@ def group_meta_step(
 ) -> tuple[Member, Contribution]:
     """Make steps 1 to 5 for the agents of a group on one device."""
     members, updates, metrics = map_agents(
-        lambda agent: agent_meta_step(config, group, rule, meta_step, *agent),
+        lambda row: agent_meta_step(config, group, rule, meta_step, *row),
         (members, indices),
         agents_per_pass(config.meta.agents_at_once, len(indices)),
     )
@@ -259,13 +259,13 @@ def sum_over_agents(
     the group.
     """
     return Contribution(
-        rule_update=jnp.tensordot(is_counted.astype(updates.dtype), updates, 1)[None],
+        scaled_gradient_sum=jnp.tensordot(is_counted.astype(updates.dtype), updates, 1)[None],
         count=jnp.sum(is_counted.astype(jnp.float32) * metrics["finite"])[None],
         metrics=metrics,
     )
 
 
-def update_rule(
+def improve_rule(
     config: MetaConfig,
     rule: disco.DiscoveredRule,
     average: disco.DiscoveredRule,
@@ -278,13 +278,13 @@ def update_rule(
     group's contribution has the sum of the updates of this device's agents, `[1, R]`, and their
     number, `[1]`.
     """
-    update = sum(part.rule_update[0] for part in contributions)
+    gradient = sum(part.scaled_gradient_sum[0] for part in contributions)
     count = sum(part.count for part in contributions)
     # One vector: the only message between the devices of agents, except for metrics.
-    total = jax.lax.psum(jnp.concatenate([update, count]), AGENTS)
-    update, count = total[:-1], total[-1]
+    total = jax.lax.psum(jnp.concatenate([gradient, count]), AGENTS)
+    gradient, count = total[:-1], total[-1]
     parameters, unravel = ravel_pytree(rule)
-    parameters -= config.learning_rate / jnp.maximum(count, 1.0) * update
+    parameters -= config.learning_rate / jnp.maximum(count, 1.0) * gradient
     done = meta_step.astype(jnp.result_type(float))
     decay = jnp.minimum(config.average_decay, done / (done + 1.0))
     average = unravel(decay * ravel_pytree(average)[0] + (1.0 - decay) * parameters)

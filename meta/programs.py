@@ -20,8 +20,8 @@ from meta.meta_step import (
     Contribution,
     agent_meta_update,
     group_meta_step,
+    improve_rule,
     sum_over_agents,
-    update_rule,
 )
 from meta.population import DiscoveryState, Member, reset_agents
 from meta.sharding import (
@@ -39,18 +39,18 @@ class DevicePrograms:
 
     Attributes:
       on_device: numbers of the groups of JAX environments.
-      agents_meta_step: `_agents_meta_step`, donates the groups.
-      update_rule: `_update_rule`.
+      groups_meta_step: `_groups_meta_step`, donates the groups.
+      improve_rule: `_improve_rule`.
       reset_agents: `_reset_agents`, donates the groups.
     """
 
     def __init__(self, config: DiscoveryConfig, groups: Sequence[Group], mesh: Mesh):
         self._config, self._groups, self._mesh = config, groups, mesh
         self.on_device = [i for i, group in enumerate(groups) if not group.is_host]
-        self.agents_meta_step = jax.jit(
-            self._agents_meta_step, donate_argnums=2, compiler_options=compilation.fast_on_cpu()
+        self.groups_meta_step = jax.jit(
+            self._groups_meta_step, donate_argnums=2, compiler_options=compilation.fast_on_cpu()
         )
-        self.update_rule = compilation.jit_compiled_fast(self._update_rule)
+        self.improve_rule = compilation.jit_compiled_fast(self._improve_rule)
         self.reset_agents = compilation.jit_compiled_fast(self._reset_agents, donate_argnums=2)
 
     def compile(self, state: DiscoveryState) -> None:
@@ -67,21 +67,21 @@ class DevicePrograms:
     def lower(self, state: DiscoveryState) -> Iterator[jax.stages.Lowered]:
         """Yield the lowered programs of a meta-step without host environments.
 
-        They are `agents_meta_step`, and `update_rule`, which has all communication between devices.
-        `state` has shapes, dtypes and shardings.
+        They are `groups_meta_step`, and `improve_rule`, which has all communication between
+        devices. `state` has shapes, dtypes and shardings.
         """
         arguments = (state.rule, state.meta_step, state.groups)
-        yield self.agents_meta_step.lower(*arguments)
+        yield self.groups_meta_step.lower(*arguments)
         sharding = over_agents(self._mesh)
         contributions = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-            tuple(part for _, part in self.agents_meta_step.eval_shape(*arguments)),
+            tuple(part for _, part in self.groups_meta_step.eval_shape(*arguments)),
         )
-        yield self.update_rule.jitted().lower(
+        yield self.improve_rule.jitted().lower(
             state.rule, state.average, state.task_meta_steps, state.meta_step, contributions
         )
 
-    def _agents_meta_step(
+    def _groups_meta_step(
         self, rule: disco.DiscoveredRule, meta_step: Int[Array, ""], groups: tuple[Member, ...]
     ) -> tuple[tuple[Member, Contribution], ...]:
         """Make steps 1 to 5 of a meta-step for the groups of JAX environments.
@@ -106,7 +106,7 @@ class DevicePrograms:
         )
         return jax.lax.with_sharding_constraint(results, over_agents(self._mesh))
 
-    def _update_rule(
+    def _improve_rule(
         self,
         rule: disco.DiscoveredRule,
         average: disco.DiscoveredRule,
@@ -121,7 +121,7 @@ class DevicePrograms:
         """
 
         def shard(rule, average, meta_step, contributions):
-            new = update_rule(self._config.meta, rule, average, meta_step, contributions)
+            new = improve_rule(self._config.meta, rule, average, meta_step, contributions)
             return *new, all_gather_agents(tuple(part.metrics for part in contributions))
 
         rule, average, metrics = shard_map_over_agents(self._mesh, shard, "rrra", P())(

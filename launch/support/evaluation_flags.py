@@ -41,7 +41,7 @@ def define_task_flags(default_suite: str, *, has_algorithms: bool = False) -> No
     define_output_folder("workdir", "Folder for all results.")
     define_imports()
     extend = (_with_algorithms,) if has_algorithms else ()
-    define_config("evaluate", lambda: _settings_for(first_suite(default_suite)), *extend)
+    define_config("evaluate", lambda: _config_argument(first_suite(default_suite)), *extend)
 
 
 def first_suite(default: str) -> str:
@@ -67,7 +67,7 @@ def _with_algorithms(config: ConfigDict, overridden: Sequence[str]) -> None:
             ).lock()
 
 
-def _settings_for(suite: str) -> str:
+def _config_argument(suite: str) -> str:
     """Return the argument of the default config: a family, or that there are images."""
     import jax
     import numpy as np

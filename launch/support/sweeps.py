@@ -18,7 +18,7 @@ from disco_common.configuration import from_config
 from disco_common.files import write_atomically
 from disco_common.terminal import printable
 from evaluation.evaluate import resolve
-from evaluation.executors import Executor, Job, JobsFailedError, Numbers, Report
+from evaluation.executors import Executor, Job, JobsFailedError, Numbers, ReportProgress
 from evaluation.report.discoveries import PROBE, read_metrics
 from evaluation.report.discovery_section import sweep_curves
 from launch.support import workdirs
@@ -123,7 +123,9 @@ def sweep(
         )
 
 
-def _discover(point: Point, folder: pathlib.Path, tracking: Tracking, report: Report) -> None:
+def _discover(
+    point: Point, folder: pathlib.Path, tracking: Tracking, report: ReportProgress
+) -> None:
     """Make or continue a point's discovery in the sweep's folder; the work of a job."""
     if not folder.is_dir():
         raise FileNotFoundError(

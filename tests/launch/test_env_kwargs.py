@@ -35,4 +35,4 @@ def test_numbers_that_are_not_finite_are_refused():
 def test_the_default_settings_follow_the_observations(monkeypatch):
     flags = ["--suite=gymnasium/CarRacing-v3", '--env_kwargs={"continuous": false}']
     monkeypatch.setattr("sys.argv", ["evaluate", *flags])
-    assert evaluation_flags._settings_for("gymnasium/CarRacing-v3") == "images"
+    assert evaluation_flags._config_argument("gymnasium/CarRacing-v3") == "images"

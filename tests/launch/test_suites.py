@@ -35,7 +35,7 @@ def test_continuous_actions_are_played_at_random():
     ],
 )
 def test_the_default_settings_follow_the_observations(suite, family):
-    assert evaluation_flags._settings_for(suite) == family
+    assert evaluation_flags._config_argument(suite) == family
     assert bool(evaluate.get_config(family).agent.network.channels) is (family == "images")
 
 
