@@ -155,6 +155,18 @@ def test_damaged_newest_is_passed_over_with_a_warning(written, tmp_path, caplog,
     assert num_damaged >= 2  # At least the arrays and the manifest.
 
 
+@pytest.mark.parametrize(
+    "noted", ['{"performance_metrics": 1}', f'{{"commit_timestamp_nsecs": 1{"0" * 400}}}']
+)
+def test_a_checkpoint_whose_description_orbax_cannot_read_is_set_aside(written, tmp_path, noted):
+    """Orbax opens all descriptions at once, and its errors name no file."""
+    directory = tmp_path / "checkpoints"
+    shutil.copytree(written, directory)
+    (directory / "4" / "_CHECKPOINT_METADATA").write_text(noted)
+    assert_is_state(restore(directory), 3)
+    assert (tmp_path / "damaged" / "4").is_dir()
+
+
 def test_read_that_fails_once_is_tried_again(directory, monkeypatch):
     read, reads = ocp.Checkpointer.restore, []
 
