@@ -12,7 +12,7 @@ import numpy as np
 from dm_env import specs
 
 from agents.networks import Network, NetworkConfig
-from environments.base import JaxEnvironment, restart, transition
+from environments.base import restart, transition
 from environments.processes import SerialSimulators
 
 
@@ -49,7 +49,7 @@ class Corridor:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Specs(JaxEnvironment):
+class Specs:
     """What a network reads of an environment's dynamics."""
 
     observation: Any
@@ -60,6 +60,12 @@ class Specs(JaxEnvironment):
 
     def action_spec(self):
         return specs.DiscreteArray(self.num_actions)
+
+    def reset(self, task, key):
+        raise NotImplementedError
+
+    def step(self, task, state, action, key):
+        raise NotImplementedError
 
 
 def network_of(
