@@ -91,7 +91,7 @@ class Network:
 
     def init(self, key: PRNGKeyArray) -> Float[Array, "P"]:
         """Return initial parameters."""
-        return self._flat[0](key)
+        return _flat(self)[0](key)
 
     def initial_memory(self, batch_size: int) -> hk.LSTMState | None:
         """Return the memory before an episode, leaves `[B, ...]`; None if there is none."""
@@ -121,16 +121,11 @@ class Network:
 
     def unravel(self, params: disco.Params) -> Any:
         """Return the parameters by module and name."""
-        return self._flat[1](params)
+        return _flat(self)[1](params)
 
     def apply(self, function: Callable[..., Any], params: disco.Params, *inputs: Any) -> Any:
         """Return the result of a function of Haiku modules with these parameters."""
         return hk.without_apply_rng(hk.transform(function)).apply(self.unravel(params), *inputs)
-
-    @functools.cached_property
-    def _flat(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """`init`, and `unravel`."""
-        return flat_init(self._init)
 
     def _init(self, key: PRNGKeyArray) -> Any:
         """Return initial parameters by module and name."""
@@ -242,6 +237,12 @@ class ActionConditionalModel(hk.Module):
         i, g, f, o = jnp.split(by_hidden + by_action, 4, axis=-1)
         cell = jax.nn.sigmoid(f + 1.0) * cell[..., None, :] + jax.nn.sigmoid(i) * jnp.tanh(g)
         return jax.nn.sigmoid(o) * jnp.tanh(cell)
+
+
+@functools.lru_cache(maxsize=64)
+def _flat(network: Network) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return a network's `init` and `unravel`; equal networks, of many agents, share them."""
+    return flat_init(network._init)
 
 
 def flat_init(
