@@ -71,8 +71,10 @@ class AgentConfig:
     frame_stack: Count = 1
     burn_in: int = 0
 
+    _PREFIX = "agent."  # Of the fields' names in messages on their ranges.
+
     def __post_init__(self):
-        require_ranges(self, "agent.")
+        require_ranges(self, self._PREFIX)
         if self.optimizer_kind not in OPTIMIZERS:
             raise ValueError(
                 f"agent.optimizer_kind is {self.optimizer_kind!r}; expected one of"

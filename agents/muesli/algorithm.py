@@ -49,7 +49,7 @@ from disco.values import (
     select_action,
 )
 from disco_common.pytrees import register_dataclass
-from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
+from disco_common.ranges import AtLeast0, Count, Fraction, Positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,9 +92,7 @@ class MuesliConfig(AgentConfig):
     model_policy_cost: AtLeast0[float] = 1.0
     images: tuple[int, ...] = ()
 
-    def __post_init__(self):
-        require_ranges(self)
-        super().__post_init__()
+    _PREFIX = ""
 
 
 # Tables 5 and 6: 75% of a batch of 96 sequences is replayed, from a replay of 6 million frames
