@@ -228,6 +228,8 @@ class Checkpoints:
             try:
                 files.require_regular_within(self.directory / str(step))
                 _ = names.find_step(self.directory, step).commit_timestamp  # It reads all it noted.
+            except MemoryError:
+                raise  # The files are undamaged.
             except Exception as error:  # As in `_read`.
                 damages[step] = str(error).partition("\n")[0][:200]
         return damages
