@@ -174,6 +174,11 @@ def listed(*values: str) -> list[str]:
     return [name for value in values for name in split_values(value) if name]
 
 
+def is_on_ray(values: Any) -> bool:
+    """Return whether jobs run on a Ray cluster; not those of a command without these flags."""
+    return getattr(values, "executor", "local") == "ray"
+
+
 @contextlib.contextmanager
 def opened_executor(values: Any) -> Iterator[Executor]:
     """Open the executor that the flags name: this process for a command without these flags.
@@ -186,7 +191,7 @@ def opened_executor(values: Any) -> Iterator[Executor]:
       ValueError: if flags contradict each other, or no machine has the resources for a job.
       ImportError, ConnectionError: if Ray is not installed, or there is no cluster at the address.
     """
-    if getattr(values, "executor", "local") == "local":
+    if not is_on_ray(values):
         every = flags.FLAGS
         named = [name for name in every if name.startswith("ray_") and every[name].present]
         if named:

@@ -54,6 +54,7 @@ from launch.support.display import print_needs, progress_bar
 from launch.support.evaluation_flags import (
     RUNS_PER_RAY_JOB,
     first_suite,
+    is_on_ray,
     listed,
     opened_executor,
     suites_of,
@@ -322,7 +323,7 @@ def read_flags(values: Any) -> tuple[tuple[Environment, ...], EvaluationConfig]:
     per core; but runs in host environments, one after the other, have all cores each. The driver of
     a Ray cluster leaves the accelerators to the workers.
     """
-    if getattr(values, "executor", "local") == "ray":
+    if is_on_ray(values):
         commands.leave_accelerators()
     elif not registry.is_host(first_suite(values.suite)):
         commands.use_all_cores()
@@ -335,5 +336,5 @@ def read_flags(values: Any) -> tuple[tuple[Environment, ...], EvaluationConfig]:
 
 def runs_per_job(values: Any) -> int | None:
     """Return the number of runs per job at most that the flags give, if the command has them."""
-    is_on_ray = getattr(values, "executor", "local") == "ray"
-    return getattr(values, "runs_per_job", None) or (RUNS_PER_RAY_JOB if is_on_ray else None)
+    most = RUNS_PER_RAY_JOB if is_on_ray(values) else None
+    return getattr(values, "runs_per_job", None) or most
