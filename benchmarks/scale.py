@@ -40,7 +40,7 @@ from launch.support.command_flags import define_config, parse_flags
 from launch.support.display import print_rows
 from launch.support.settings import DiscoverSettings, make_rule
 from meta import inner_loop
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from meta.meta_step import agent_meta_update
 from meta.population import Member
 from training import collection
@@ -196,7 +196,7 @@ class Agents:
       parts: the products that one of them computes, by name, without acting.
     """
 
-    def __init__(self, discovery: Discovery, number: int):
+    def __init__(self, discovery: MetaGradient, number: int):
         """Trace a discovery's group."""
         self._config, self._group = discovery.config, discovery.groups[number]
         self.family, self.count = self._group.family, len(self._group.indices)
@@ -303,7 +303,7 @@ def main(argv: list[str]) -> None:
     del argv
     convolutions.convolution = None  # Accelerators take JAX's derivatives.
     settings = from_config(DiscoverSettings, flags.FLAGS.config)
-    discovery = Discovery(settings, _tasks(settings.suite), make_rule(settings))
+    discovery = MetaGradient(settings, _tasks(settings.suite), make_rule(settings))
     groups = [Agents(discovery, number) for number in range(len(discovery.groups))]
     rows = [
         {"one agent of": agents.family, "agents": str(agents.count)}

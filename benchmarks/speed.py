@@ -50,7 +50,7 @@ from benchmarks.timing import compare, text, time_in_turn
 from launch.support import commands
 from meta import inner_loop
 from meta.config import DiscoveryConfig, MetaConfig, ObjectiveConfig, PopulationConfig
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from meta.objective import meta_loss, target_statistics
 from training import collection, iteration
 
@@ -73,7 +73,7 @@ def discovery() -> None:
 
     def make() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
         config = DiscoveryConfig(meta=_META, population=PopulationConfig(size=2), agent=_AGENT)
-        run = Discovery(config, (environments.make("catch/5x5"),), _rule())
+        run = MetaGradient(config, (environments.make("catch/5x5"),), _rule())
 
         def compile_step(state):
             run.compile()

@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.5
 _SECONDS_TO_CONNECT = 5.0
 
 
-Show = Callable[[int, Numbers, str], None]
+Show = Callable[[float, Numbers, str], None]
 """Shows the number of completed units, numbers by name, and the current work, if it has a name."""
 
 OpenProgress = Callable[[str, int], contextlib.AbstractContextManager[Show]]

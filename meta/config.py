@@ -7,6 +7,8 @@ from typing import ClassVar
 from agents.rule_agent import AgentConfig
 from disco_common.ranges import AtLeast0, Below1, Count, Fraction, Positive, require_ranges
 
+ESTIMATORS = ("meta_gradient", "open_es", "cma_es")
+
 _FAMILY = re.compile(r"\s*(\w+)\s*:((?:\s*\b(?:memory|frame_stack|burn_in)=\d+)+)\s*")
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
 
@@ -155,6 +157,28 @@ class ValueFunctionConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class EvolutionConfig:
+    """Evolution strategies (`meta.estimators.evolution`); agents of a generation as `population`.
+
+    Attributes:
+      num_tasks: that agents learn by each candidate of a generation, of which there are
+        `population.size / num_tasks`.
+      sigma: standard deviation of the parameters' perturbations; of CMA-ES the initial one.
+      layers: names of the meta-network's layers whose parameters are perturbed; empty for all.
+      generations_per_lifetime: generations after which the next longer one of
+        `population.lifetimes` is drawn, too; 0 to draw from all of them from the beginning.
+    """
+
+    num_tasks: Count = 4
+    sigma: Positive = 0.05
+    layers: tuple[str, ...] = ()
+    generations_per_lifetime: AtLeast0[int] = 0
+
+    def __post_init__(self):
+        require_ranges(self, "evolution.")
+
+
+@dataclasses.dataclass(frozen=True)
 class DiscoveryConfig:
     """Settings of a discovery but for its tasks, its rule and its length.
 
@@ -162,23 +186,32 @@ class DiscoveryConfig:
 
     Attributes:
       seed: of all randomness.
+      estimator: what improves the rule (`meta.estimators`).
       families: changes of `agent` for families of environments, for example
         `"dmlab: memory=256 frame_stack=1"`. The family is the part of the environments' names
         before the slash. The changes may be of memory (units of the network's memory), frame_stack
         and burn_in.
       devices_per_agent: number of devices that split an agent's batches, if an agent does not fit
         on one.
-      agent, value_function, objective, population, meta: see their classes.
+      agent, value_function, objective, population, meta, evolution: see their classes.
     """
 
     seed: int = 0
+    estimator: str = "meta_gradient"
     agent: AgentConfig = AgentConfig()
     families: tuple[str, ...] = ()
     value_function: ValueFunctionConfig = ValueFunctionConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
     population: PopulationConfig = PopulationConfig()
     meta: MetaConfig = MetaConfig()
+    evolution: EvolutionConfig = EvolutionConfig()
     devices_per_agent: Count = 1
+
+    def __post_init__(self):
+        if self.estimator not in ESTIMATORS:
+            raise ValueError(
+                f"estimator is {self.estimator!r}; expected one of {', '.join(ESTIMATORS)}."
+            )
 
     @property
     def family_agents(self) -> dict[str, AgentConfig]:

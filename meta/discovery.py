@@ -2,18 +2,19 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 import disco
 import environments
 from meta.config import DiscoveryConfig
+from meta.estimators.protocol import Metrics
 from meta.groups import make_groups
 from meta.host_groups import HostGroup
 from meta.meta_step import AgentMetrics, Contribution
@@ -24,9 +25,13 @@ from training.host_collection import NUM_HALVES
 from training.host_pipeline import DeviceClock
 from training.memory_budget import replay_bytes, require_memory_for_replays
 
+_NOT_AVERAGED = frozenset("task steps_since_reset finite reset episode_return_sum episodes".split())
 
-class Discovery:
-    """One discovery run. Construction compiles nothing.
+
+class MetaGradient:
+    """A discovery by meta-gradients (`meta.estimators.protocol.Discovery`).
+
+    Construction compiles nothing.
 
     Attributes:
       config: settings that all agents share.
@@ -64,6 +69,17 @@ class Discovery:
     def has_hosts(self) -> bool:
         """Whether some environments are outside JAX; checkpoints do not hold their states."""
         return any(group.is_host for group in self.groups)
+
+    can_stop_within = False
+
+    @property
+    def host_replay_bytes(self) -> int:
+        """Bytes of the full replays of host environments."""
+        return sum(
+            len(group.indices) * replay_bytes(group.agent, group.dynamics)
+            for group in self.groups
+            if group.is_host
+        )
 
     @cached_property
     def sharding(self) -> DiscoveryState:
@@ -143,7 +159,9 @@ class Discovery:
     def _empty_population(self, rule: disco.DiscoveredRule) -> DiscoveryState:
         return empty_population(self.config, self.groups, rule)
 
-    def step(self, state: DiscoveryState) -> tuple[DiscoveryState, tuple[AgentMetrics, ...]]:
+    def step(
+        self, state: DiscoveryState, report: Callable[[float], None] = lambda part: None
+    ) -> tuple[DiscoveryState, tuple[AgentMetrics, ...]]:
         """Make one meta-step, which donates the state; wait for its metrics.
 
         Returns:
@@ -152,6 +170,7 @@ class Discovery:
         Raises:
           SimulatorError: if a simulator failed, or died and could not be replaced.
         """
+        del report
         if self.has_hosts and not self._hosts:
             self._start_hosts(state)
         results = self._contributions(state)
@@ -247,7 +266,7 @@ class Discovery:
         """Yield the lowered programs of a meta-step, as `DevicePrograms.lower`."""
         return self._programs.lower(self.abstract_state)
 
-    def copy_to_padding(self, state: DiscoveryState) -> DiscoveryState:
+    def restored(self, state: DiscoveryState) -> DiscoveryState:
         """Return a checkpoint's state, with copies of each group's first agent as its padding."""
         if not any(group.num_copies for group in self.groups):
             return state
@@ -261,7 +280,61 @@ class Discovery:
         copied = jax.jit(copy, donate_argnums=0, out_shardings=self.sharding.groups)
         return dataclasses.replace(state, groups=copied(state.groups))
 
-    def host_metrics(self) -> dict[str, float]:
+    def summarize(self, window: Sequence[tuple[AgentMetrics, ...]]) -> Metrics:
+        """Return the means of the metrics over the agents and meta-steps of a window.
+
+        Non-finite values are left out of the means. `non_finite_agents` and `num_resets` count
+        non-finite meta-gradients and resets of agents. `agents` has lists over the population: the
+        task, the mean validation reward per step over the window (`validation_reward`), and the
+        environment steps since the agent's last reset (`steps_since_reset`).
+        """
+        fetched: Any = jax.device_get(window)
+        columns = {
+            name: np.stack(
+                [np.concatenate([group[name] for group in metrics]) for metrics in fetched]
+            )
+            for name in fetched[0][0]
+        }
+        summary: Metrics = {}
+        for name, values in columns.items():
+            if name not in _NOT_AVERAGED:
+                finite = values[np.isfinite(values)]
+                summary[name] = float(finite.mean()) if finite.size else None
+        finite = np.isfinite(columns["episode_return_sum"])
+        episodes = columns["episodes"][finite].sum()
+        total = columns["episode_return_sum"][finite].sum()
+        summary["episode_return"] = float(total / episodes) if episodes else None
+        summary["non_finite_agents"] = int((columns["finite"] == 0).sum())
+        summary["num_resets"] = int(columns["reset"].sum())
+        summary["agents"] = self._by_agent(columns, fetched[-1])
+        return summary | self._host_metrics()
+
+    def _by_agent(
+        self,
+        columns: Mapping[str, Shaped[np.ndarray, "meta_steps agents"]],
+        last: tuple[Mapping[str, Shaped[np.ndarray, "_agents"]], ...],
+    ) -> dict[str, list[Any]]:
+        """Return lists over the population, in the order of the agents' indices.
+
+        `columns` are metrics of the window, in the order of the groups; `last` those of the last
+        meta-step by group.
+        """
+        order = np.argsort(np.concatenate([group.indices for group in self.groups]))
+        names = [
+            group.names[i]
+            for group, metrics in zip(self.groups, last, strict=True)
+            for i in metrics["task"]
+        ]
+        return {
+            "task": [names[i] for i in order],
+            "validation_reward": [
+                float(x) if np.isfinite(x) else None
+                for x in columns["validation_reward"].mean(axis=0)[order]
+            ],
+            "steps_since_reset": [int(x) for x in columns["steps_since_reset"][-1][order]],
+        }
+
+    def _host_metrics(self) -> dict[str, float]:
         """Return timings of host environments since the last call, and their simulators' deaths.
 
         Seconds and deaths (all so far) are summed over processes, the idle fraction is averaged.
@@ -276,6 +349,20 @@ class Discovery:
             "device_idle_fraction": float(idle.mean()),
             **{name: float(x.sum()) for name, x in zip(names, sums, strict=True)},
         }
+
+    def environment_steps(self, meta_steps: int) -> int:
+        """Return the environment steps of the inner loops of all agents, without validation."""
+        return meta_steps * self.steps_per_meta_step * self.population_size
+
+    def average_rule(self, state: DiscoveryState) -> tuple[disco.DiscoveredRule, dict[str, int]]:
+        """Return the moving average of the rules, and the environment steps by task."""
+        average, counts = jax.device_get((state.average, state.task_meta_steps))
+        steps = {
+            name: int(number) * self.steps_per_meta_step
+            for group, of_group in zip(self.groups, counts, strict=True)
+            for name, number in zip(group.names, of_group, strict=True)
+        }
+        return average, steps
 
     def close(self) -> None:
         """Stop host environments."""

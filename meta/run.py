@@ -3,25 +3,15 @@
 import contextlib
 import signal
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 import psutil
 from jax.experimental import multihost_utils
-from jaxtyping import Shaped
 
 from disco_common import stopping
 from disco_common.checkpoints import Checkpoints
-from meta.discovery import Discovery
-from meta.meta_step import AgentMetrics
-from meta.population import DiscoveryState
-
-RunMetrics = dict[str, Any]
-"""The metrics of a window of meta-steps, as `metrics.jsonl` has them; JSON values."""
-
-_NOT_AVERAGED = frozenset("task steps_since_reset finite reset episode_return_sum episodes".split())
+from meta.estimators.protocol import Discovery, Metrics
 
 
 class Observer:
@@ -36,13 +26,16 @@ class Observer:
     def on_start(self, step: int) -> None:
         """Note the meta-step that the run starts or continues from."""
 
-    def on_report(self, metrics: RunMetrics) -> None:
+    def on_progress(self, step: float) -> None:
+        """Note the meta-steps so far, with the part of one that is done, if it takes long."""
+
+    def on_report(self, metrics: Metrics) -> None:
         """Note the metrics of a window of meta-steps."""
 
-    def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
+    def on_checkpoint(self, step: int, state: Any) -> None:
         """Note the state of which a checkpoint will be written."""
 
-    def probe(self, step: int, state: DiscoveryState) -> bool:
+    def probe(self, step: int, state: Any) -> bool:
         """Examine a state, of which a checkpoint is written; return whether it was finished.
 
         If it was stopped, the run ends, and the call is repeated when the run continues.
@@ -58,7 +51,7 @@ def run(
     checkpoint_interval: int,
     log_interval: int,
     observer: Observer = Observer(),
-) -> DiscoveryState:
+) -> Any:
     """Run meta-steps until there are `meta_steps` with those of earlier calls.
 
     A signal stops it before (`is_stop_requested`). It continues from the newest good checkpoint.
@@ -86,12 +79,18 @@ def run(
             discovery.compile()
         window, started = [], time.monotonic()
         while step < meta_steps and not is_stopping:
-            state, metrics = discovery.step(state)
+            try:
+                state, metrics = discovery.step(
+                    state, lambda part, before=step: observer.on_progress(before + part)
+                )
+            except stopping.StoppedBySignal:
+                break
             window.append(metrics)
             step += 1
             stopping.set_unsaved(True)
             is_stopping = is_stop_requested(step)
             is_kept = step == meta_steps or is_stopping or is_probed(step)
+            is_kept |= discovery.can_stop_within
             if step % log_interval == 0 or is_kept:
                 observer.on_report(_metrics(discovery, window, step, started))
                 checkpoints.check()
@@ -101,9 +100,10 @@ def run(
                     observer.on_checkpoint(step, state)
                 finally:  # A rule that cannot be written costs no checkpoint.
                     checkpoints.save(step, state, agents=discovery.agents_stacked)
-            if is_probed(step) and not is_stopping:
+            if (is_probed(step) or discovery.can_stop_within) and not is_stopping:
                 checkpoints.wait()
                 stopping.set_unsaved(False)  # While fresh agents are compiled.
+            if is_probed(step) and not is_stopping:
                 is_stopping, started = not observer.probe(step, state), time.monotonic()
     checkpoints.wait()
     return state
@@ -116,25 +116,22 @@ def is_stop_requested(step: int) -> bool:
     return stopping.is_requested()
 
 
-def _metrics(
-    discovery: Discovery, window: list[tuple[AgentMetrics, ...]], step: int, started: float
-) -> RunMetrics:
+def _metrics(discovery: Discovery, window: list[Any], step: int, started: float) -> Metrics:
     """Return the metrics of a window of meta-steps, which ends at a step and started at a time."""
-    metrics = summarize(discovery, window)
-    seconds = time.monotonic() - started
-    steps_per_meta_step = discovery.steps_per_meta_step * discovery.population_size
-    return metrics | {
-        **discovery.host_metrics(),
+    seconds, before = time.monotonic() - started, step - len(window)
+    made = discovery.environment_steps(step)
+    return {
+        **discovery.summarize(window),
         "memory_gib": psutil.Process().memory_info().rss / 2**30,
         "meta_step": step,
         "seconds": seconds,
         "meta_steps_per_second": len(window) / seconds,
-        "environment_steps_per_second": steps_per_meta_step * len(window) / seconds,
-        "environment_steps": step * steps_per_meta_step,
+        "environment_steps_per_second": (made - discovery.environment_steps(before)) / seconds,
+        "environment_steps": made,
     }
 
 
-def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, DiscoveryState] | None:
+def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, Any] | None:
     """Return the meta-step and the state of the newest good checkpoint; None if there is none.
 
     Raises:
@@ -144,59 +141,4 @@ def restore(discovery: Discovery, checkpoints: Checkpoints) -> tuple[int, Discov
     if restored is None:
         return None
     step, state = restored
-    return step, discovery.copy_to_padding(state)
-
-
-def summarize(discovery: Discovery, window: list[tuple[AgentMetrics, ...]]) -> RunMetrics:
-    """Return the means of the metrics over the agents and meta-steps of a window.
-
-    Non-finite values are left out of the means. `non_finite_agents` and `num_resets` count
-    non-finite meta-gradients and resets of agents. `agents` has lists over the population: the
-    task, the mean validation reward per step over the window (`validation_reward`), and the
-    environment steps since the agent's last reset (`steps_since_reset`). `environment_steps` are
-    those of the inner loops, without validation.
-    """
-    fetched: Any = jax.device_get(window)
-    columns = {
-        name: np.stack([np.concatenate([group[name] for group in metrics]) for metrics in fetched])
-        for name in fetched[0][0]
-    }
-    summary: RunMetrics = {}
-    for name, values in columns.items():
-        if name not in _NOT_AVERAGED:
-            finite = values[np.isfinite(values)]
-            summary[name] = float(finite.mean()) if finite.size else None
-    finite = np.isfinite(columns["episode_return_sum"])
-    episodes = columns["episodes"][finite].sum()
-    total = columns["episode_return_sum"][finite].sum()
-    summary["episode_return"] = float(total / episodes) if episodes else None
-    summary["non_finite_agents"] = int((columns["finite"] == 0).sum())
-    summary["num_resets"] = int(columns["reset"].sum())
-    summary["agents"] = _by_agent(discovery, columns, fetched[-1])
-    return summary
-
-
-def _by_agent(
-    discovery: Discovery,
-    columns: Mapping[str, Shaped[np.ndarray, "meta_steps agents"]],
-    last: tuple[Mapping[str, Shaped[np.ndarray, "_agents"]], ...],
-) -> dict[str, list[Any]]:
-    """Return lists over the population, in the order of the agents' indices.
-
-    `columns` are metrics of the window, in the order of the groups; `last` those of the last
-    meta-step by group.
-    """
-    order = np.argsort(np.concatenate([group.indices for group in discovery.groups]))
-    names = [
-        group.names[i]
-        for group, metrics in zip(discovery.groups, last, strict=True)
-        for i in metrics["task"]
-    ]
-    return {
-        "task": [names[i] for i in order],
-        "validation_reward": [
-            float(x) if np.isfinite(x) else None
-            for x in columns["validation_reward"].mean(axis=0)[order]
-        ],
-        "steps_since_reset": [int(x) for x in columns["steps_since_reset"][-1][order]],
-    }
+    return step, discovery.restored(state)

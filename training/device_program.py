@@ -21,7 +21,6 @@ from disco_common.keys import Purpose
 from training import iteration
 from training.collection import EpisodeStatistics
 from training.iteration import TrainingState
-from training.memory_budget import require_memory_for_runs
 from training.passes import (
     StaticAgent,
     advance_agents,
@@ -219,53 +218,57 @@ def prepare(
 _UNROLLS_PER_CALL = 50
 
 
-def mean_returns(
-    agents: Sequence[Agent],
-    tasks: Sequence[environments.Environment],
-    seed: int,
-    settings: TrainingSettings,
-    report: Callable[[int], None] = lambda steps: None,
-) -> Float[np.ndarray, "agents tasks"]:
-    """Train each agent on each task; return the mean returns of the episodes that are scored.
+class Lifetimes:
+    """Agents that learn one task at the same time, in parts of their lifetimes.
 
-    Runs on one task have the same random numbers, so that differences are the agents'. `report` is
-    called every few seconds with the environment steps of all runs so far.
+    All have the same random numbers, so that differences are the agents'.
 
-    Returns:
-      Mean returns; NaN where no scored episode ended.
-
-    Raises:
-      OutputError: if an environment returns something else than it declares.
-      ValueError: as `prepare`, and if the runs do not fit in memory.
-      StoppedBySignal: after a stop signal; nothing is kept.
+    Attributes:
+      steps_per_unroll: environment steps of each agent in an unroll.
     """
-    for task in tasks:
-        environments.require_declared_outputs(task)
-    number, per_unroll = len(agents) * len(tasks), agents[0].experience.steps_per_unroll
-    of_runs = [agent for agent in agents for _ in tasks]
-    require_memory_for_runs(
-        f"{number} agents",
-        agents[0],
-        tasks[0].dynamics,
-        number,
-        settings.num_steps,
-        settings.runs_at_once,
-    )
-    program, shared, inputs = prepare(of_runs, [*tasks] * len(agents), [seed] * number, settings)
-    scored_from = settings.scored_from // per_unroll
-    states = program.init(shared, inputs)
-    totals = no_totals = program.no_totals(shared, inputs, states)
-    for begin, end in ((0, scored_from), (scored_from, settings.num_unrolls(per_unroll))):
-        totals = no_totals
+
+    def __init__(
+        self,
+        agents: Sequence[Agent],
+        task: environments.Environment,
+        seed: int,
+        settings: TrainingSettings,
+    ):
+        """Prepare agents, which differ in arrays only; raises as `prepare`."""
+        self._number, self.steps_per_unroll = len(agents), agents[0].experience.steps_per_unroll
+        self._program, self._shared, self._inputs = prepare(
+            agents, [task] * len(agents), [seed] * len(agents), settings
+        )
+
+    def init(self) -> TrainingState:
+        """Return the agents' states at their start."""
+        return self._program.init(self._shared, self._inputs)
+
+    def advance(
+        self,
+        states: TrainingState,
+        begin: int,
+        end: int,
+        report: Callable[[int], None] = lambda steps: None,
+    ) -> tuple[TrainingState, EpisodeStatistics]:
+        """Learn from unroll `begin` to `end`; `states` are donated.
+
+        `report` is called every few seconds with the environment steps of all agents so far.
+
+        Returns:
+          The states, and sums over each agent's episodes that ended, on the host.
+
+        Raises:
+          StoppedBySignal: after a stop signal.
+        """
+        totals = self._program.no_totals(self._shared, self._inputs, states)
         for first in range(begin, end, _UNROLLS_PER_CALL):
             unrolls = min(_UNROLLS_PER_CALL, end - first)
-            states, totals = program.advance(
-                shared, inputs, states, totals, jnp.int32(first), jnp.int32(unrolls)
+            states, totals = self._program.advance(
+                self._shared, self._inputs, states, totals, jnp.int32(first), jnp.int32(unrolls)
             )
             jax.block_until_ready(totals)
-            report((first + unrolls) * per_unroll * number)
+            report((first + unrolls - begin) * self.steps_per_unroll * self._number)
             stopping.raise_if_requested()
-    episodes: Any = jax.device_get(totals.episodes)
-    with np.errstate(invalid="ignore"):
-        returns = (episodes.return_sum / episodes.count)[:number]
-    return returns.reshape(len(agents), len(tasks))
+        episodes = jax.device_get(totals.episodes)
+        return states, jax.tree.map(lambda x: x[: self._number], episodes)

@@ -31,10 +31,9 @@ from launch.support.rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import META_STEP, PROBE, Tracking, by_tag, trackers
 from launch.support.workdirs import code_version
-from meta.discovery import Discovery
-from meta.population import DiscoveryState
-from meta.run import Observer, RunMetrics, is_stop_requested, run
-from training.memory_budget import replay_bytes
+from meta.estimators import make_discovery
+from meta.estimators.protocol import Discovery, Metrics
+from meta.run import Observer, is_stop_requested, run
 from training.replay import num_bytes
 
 _MEASURED = 4  # Meta-steps by which `--dry_run` knows the speed.
@@ -72,7 +71,7 @@ def discover(
             "rule to start from": fingerprint(rule) if settings.rule.start else "",
         }
     )
-    discovery = Discovery(settings, tasks, rule)
+    discovery = make_discovery(settings, tasks, rule)
     discovery.check()
     if is_dry:
         workdirs.require_same_settings(folder, settings, CHANGEABLE, sources)
@@ -117,27 +116,24 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
             started = time.monotonic()
             state, _ = discovery.step(state)
             seconds.append(time.monotonic() - started)
+            if discovery.can_stop_within and len(seconds) > 1:  # They take long.
+                break
     stopping.raise_if_requested()
     made = max(steps(workdir / workdirs.CHECKPOINTS), default=0)
     missing = max(0, settings.meta_steps - made)
-    environment_steps = missing * discovery.steps_per_meta_step * discovery.population_size
+    planned, there = map(discovery.environment_steps, (made + missing, made))
     each = min(seconds[1:])
     takes = datetime.timedelta(seconds=round(each * missing))
     print(
-        f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"
-        f" on {settings.suite}, {environment_steps:,} environment steps: about"
+        f"{missing:,} of {settings.meta_steps:,} meta-steps of {settings.population.size} agents"
+        f" on {settings.suite}, {planned - there:,} environment steps: about"
         f" {takes} on {jax.device_count()} x {jax.devices()[0].device_kind}"
         f" ({each:.2g} s per meta-step), and the compilation and the probes."
     )
     state = num_bytes(discovery.abstract_state)
-    of_hosts = sum(
-        len(group.indices) * replay_bytes(group.agent, group.dynamics)
-        for group in discovery.groups
-        if group.is_host
-    )
     print_needs(
         f"rule, agents and the replays of JAX environments of {decimal(state)}, other full replays"
-        f" of {decimal(of_hosts)}",
+        f" of {decimal(discovery.host_replay_bytes)}",
         f"{decimal(state)} at most for a checkpoint, of which the newest"
         f" {settings.checkpoints_kept} are kept",
     )
@@ -178,21 +174,24 @@ class _Log(Observer):
                 " empty: neither is saved."
             )
 
-    def on_report(self, metrics: RunMetrics) -> None:
+    def on_progress(self, step: float) -> None:
+        self._show(round(step, 2), self._newest, "")
+
+    def on_report(self, metrics: Metrics) -> None:
         step = metrics[META_STEP]
         self._lines.append([metrics])
         self._log(step, by_tag(metrics))
-        shown = {name: metrics[x] for x, name in _SHOWN.items()}
+        shown = {name: metrics[x] for x, name in _SHOWN.items() if x in metrics}
         self._show(step, self._newest | shown, "")
 
-    def on_checkpoint(self, step: int, state: DiscoveryState) -> None:
+    def on_checkpoint(self, step: int, state: Any) -> None:
         """Write the average rule, which is small and stays when the checkpoint goes."""
         file = kept_rule(self._folder, step)
         file.parent.mkdir(exist_ok=True)
         rule, provenance = self._average(step, state)
         disco.save(rule, file, provenance)
 
-    def probe(self, step: int, state: DiscoveryState) -> bool:
+    def probe(self, step: int, state: Any) -> bool:
         self._show(step, self._newest, "fresh agents learn by the average rule")
         try:
             found = self._probes.make(self._folder, step, *self._average(step, state))
@@ -204,16 +203,9 @@ class _Log(Observer):
         self._show(step, self._newest, "")
         return True
 
-    def _average(
-        self, step: int, state: DiscoveryState
-    ) -> tuple[disco.DiscoveredRule, dict[str, Any]]:
+    def _average(self, step: int, state: Any) -> tuple[disco.DiscoveredRule, dict[str, Any]]:
         """Return the average rule after a number of meta-steps, and its provenance."""
-        average, counts = jax.device_get((state.average, state.task_meta_steps))
-        by_task = {
-            name: int(number)
-            for group, of_group in zip(self._discovery.groups, counts, strict=True)
-            for name, number in zip(group.names, of_group, strict=True)
-        }
+        average, by_task = self._discovery.average_rule(state)
         return average, rule_provenance(self._settings, step, by_task)
 
 

@@ -45,7 +45,7 @@ def progress_bar(name: str, total: int) -> Iterator[Show]:
     )
     task = bar.add_task(name, total=total, numbers="compiling")
 
-    def show(completed: int, numbers: Numbers, doing: str) -> None:
+    def show(completed: float, numbers: Numbers, doing: str) -> None:
         nonlocal lines, last_line
         known = [f"{key} {x:.4g}" for key, x in numbers.items() if x is not None]
         text = printable(": ".join(filter(None, (doing, ", ".join(known)))))

@@ -49,28 +49,28 @@ from launch.support.settings import START, DiscoverSettings, make_rule
 
 _log = logging.getLogger(__name__)
 
-_PARTS = ("agent", "population", "meta", "objective")  # Settings in the provenance.
+_PARTS = ("agent", "population", "meta", "objective", "evolution")  # Settings in the provenance.
 
 
 def rule_provenance(
-    settings: DiscoverSettings, meta_steps: int, task_meta_steps: Mapping[str, int]
+    settings: DiscoverSettings, meta_steps: int, steps_by_task: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the provenance of a discovery's rule, for its file's header.
 
-    `task_meta_steps` are the meta-steps that agents have spent on each task, by its name.
+    `steps_by_task` are the environment steps of all agents' learning, by the name of the task.
     """
-    per_agent = settings.meta.num_updates * settings.agent.steps_per_update
     parts = {name: dataclasses.asdict(getattr(settings, name)) for name in _PARTS}
     return {
         "code_version": workdirs.code_version(),
         "jax_version": jax.__version__,
         "environments": settings.suite,
+        "estimator": settings.estimator,
         "meta_steps": meta_steps,
         "planned_meta_steps": settings.meta_steps,
-        "environment_steps": meta_steps * per_agent * settings.population.size,
+        "environment_steps": sum(steps_by_task.values()),
         "seed": settings.seed,
         **json.loads(json.dumps(parts)),  # With JSON's types: tuples become lists.
-        "tasks": {name: x * per_agent for name, x in task_meta_steps.items() if x},
+        "tasks": {name: steps for name, steps in steps_by_task.items() if steps},
     }
 
 

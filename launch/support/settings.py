@@ -99,6 +99,7 @@ class DiscoverSettings(DiscoveryConfig):
     probe: ProbeSettings = ProbeSettings()
 
     def __post_init__(self):
+        super().__post_init__()
         require_ranges(self)
         POSITIVE.require_value("agent.learning_rate", self.agent.learning_rate)
         if not 0 <= self.seed < 2**32:

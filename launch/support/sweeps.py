@@ -27,7 +27,7 @@ from launch.support.discoveries import discover
 from launch.support.display import print_rows, progress_bar
 from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import Tracking
-from meta.discovery import Discovery
+from meta.estimators import make_discovery
 
 _MEANS = (PROBE, "validation_reward", "meta_loss", "episode_return")
 _PREFIX = "config."
@@ -79,7 +79,7 @@ def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
         settings = from_config(DiscoverSettings, parse_config(arguments))
         # The driver of a sweep has one CPU device, and an agent may need several devices.
         alone = dataclasses.replace(settings, devices_per_agent=1)
-        Discovery(alone, resolve(split_values(settings.suite)), make_rule(settings))
+        make_discovery(alone, resolve(split_values(settings.suite)), make_rule(settings))
     except (ValueError, OSError) as error:
         raise ValueError(f"{' '.join(arguments)}: {error}") from error
     names = [field.removeprefix(_PREFIX) for field in fields]

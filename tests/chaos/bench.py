@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from disco_common.checkpoints import Checkpoints, steps
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from tests.launch.common import TINY, free_port, outcome, start
 from tests.launch.discover_tiny import META_STEPS, get_settings
 from tests.launch.tiny_runs import (
@@ -159,13 +159,13 @@ def refused(process: subprocess.Popen[str], *sentences: str, status: int = 2) ->
     return output
 
 
-def newest_good(workdir: pathlib.Path, discovery: Discovery | None = None) -> int:
+def newest_good(workdir: pathlib.Path, discovery: MetaGradient | None = None) -> int:
     """Check that all checkpoints can be read; return the newest one's step, 0 if there is none."""
     folder = workdir / "checkpoints"
     return max(states_of(folder, discovery), default=0) if folder.exists() else 0
 
 
-def states_of(folder: pathlib.Path, discovery: Discovery | None = None) -> dict[int, Any]:
+def states_of(folder: pathlib.Path, discovery: MetaGradient | None = None) -> dict[int, Any]:
     """Return the state of each checkpoint of a folder, by its step; each must be undamaged.
 
     It reads a copy, as `Checkpoints` removes unfinished checkpoints.

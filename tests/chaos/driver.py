@@ -14,7 +14,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from meta.population import DiscoveryState
 from tests.chaos import environments
 
@@ -37,7 +37,7 @@ def insert_nan(what: str) -> None:
     """Set one agent's parameters to NaN, or from then on its rewards or observations."""
     original = Discovery.step
 
-    def step(discovery: Discovery, state: DiscoveryState):
+    def step(discovery: MetaGradient, state: DiscoveryState):
         if int(state.meta_step) == NAN_AT:
             changed = jax.tree.map_with_path(partial(_with_nan, what), jax.device_get(state))
             state = jax.device_put(changed, discovery.sharding)

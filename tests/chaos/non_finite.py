@@ -8,7 +8,7 @@ import pathlib
 import jax
 import numpy as np
 
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from tests.chaos import environments
 from tests.chaos.bench import (
     Bench,
@@ -142,7 +142,7 @@ def mixed(suite: str, meta_steps: int) -> tuple[str, ...]:
     )
 
 
-def mixed_discovery(suite: str) -> Discovery:
+def mixed_discovery(suite: str) -> MetaGradient:
     """Return that discovery, to read its checkpoints."""
     assert environments.NAN_EVERY  # The import registers the environments.
     settings = get_settings()

@@ -10,7 +10,7 @@ from disco_common.checkpoints import Checkpoints
 from evaluation.evaluate import resolve
 from launch.support.command_flags import split_values
 from launch.support.settings import DiscoverSettings, make_rule
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from meta.population import DiscoveryState
 from meta.run import restore
 from tests.launch.common import TINY, start
@@ -42,17 +42,17 @@ def quickly(compiled: pathlib.Path, num_devices: int = 2) -> dict[str, str]:
 
 
 @functools.cache
-def tiny_discovery() -> Discovery:
+def tiny_discovery() -> MetaGradient:
     return discovery_of(get_settings())
 
 
-def discovery_of(settings: DiscoverSettings) -> Discovery:
+def discovery_of(settings: DiscoverSettings) -> MetaGradient:
     """The discovery run of some settings. Nothing is compiled."""
-    return Discovery(settings, resolve(split_values(settings.suite)), make_rule(settings))
+    return MetaGradient(settings, resolve(split_values(settings.suite)), make_rule(settings))
 
 
 def final_state(
-    workdir: pathlib.Path, discovery: Discovery | None = None
+    workdir: pathlib.Path, discovery: MetaGradient | None = None
 ) -> tuple[int, DiscoveryState]:
     """Meta-step and state of the newest good checkpoint; damaged ones are moved aside."""
     checkpoints = Checkpoints(workdir / "checkpoints")

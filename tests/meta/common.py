@@ -9,8 +9,9 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig, ValueFunctionConfig
-from meta.discovery import Discovery
-from meta.run import Observer, RunMetrics
+from meta.discovery import MetaGradient
+from meta.estimators.protocol import Metrics
+from meta.run import Observer
 from tests.disco.common import parameters_of
 
 SIZES = MetaNetworkSizes(
@@ -53,7 +54,7 @@ def small_discovery(
     devices: Any = None,
     devices_per_agent: int = 1,
     **meta: Any,
-) -> Discovery:
+) -> MetaGradient:
     """A discovery run whose meta-step takes milliseconds, once it is compiled."""
     tasks = suite
     if isinstance(tasks, str):
@@ -69,14 +70,14 @@ def small_discovery(
         seed=seed,
         devices_per_agent=devices_per_agent,
     )
-    return Discovery(config, tasks, small_rule(), devices)
+    return MetaGradient(config, tasks, small_rule(), devices)
 
 
 class Reporting(Observer):
     """Keeps the reports of a run."""
 
-    def __init__(self, reports: list[RunMetrics]):
+    def __init__(self, reports: list[Metrics]):
         self._reports = reports
 
-    def on_report(self, metrics: RunMetrics) -> None:
+    def on_report(self, metrics: Metrics) -> None:
         self._reports.append(metrics)

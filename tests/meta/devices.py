@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from meta.config import PopulationConfig
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from tests.meta.common import STEPS, small_discovery
 
 META_STEPS = 3
@@ -22,7 +22,7 @@ _ITEM_BYTES = {"f64": 8, "f32": 4, "s64": 8, "s32": 4, "u32": 4, "pred": 1}
 SUITE = "catch/4x3,deep_sea/4"
 
 
-def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -> Discovery:
+def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -> MetaGradient:
     """A mixed population, some of whose agents are reset on the way."""
     return small_discovery(
         SUITE,
@@ -82,7 +82,7 @@ def _num_bytes(shape: str) -> int:
     )
 
 
-def _flops(discovery: Discovery) -> float:
+def _flops(discovery: MetaGradient) -> float:
     """Of one device in the agents' part of a meta-step."""
     cost = next(discovery.lower()).compile().cost_analysis()
     assert cost is not None

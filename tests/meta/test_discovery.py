@@ -18,9 +18,9 @@ from jax.sharding import PartitionSpec as P
 import environments
 from disco_common.checkpoints import Checkpoints
 from meta.config import MetaConfig, PopulationConfig
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from meta.population import DiscoveryState
-from meta.run import run, summarize
+from meta.run import run
 from meta.sharding import all_gather_agents, make_mesh, shard_map_over_agents
 from tests.meta.common import STEPS, Reporting, small_discovery
 
@@ -31,7 +31,7 @@ CHAINS = ("short", "noisy_short", "long")
 
 
 @pytest.fixture(scope="module")
-def discovery() -> Discovery:
+def discovery() -> MetaGradient:
     """Of one seed; its meta-step is compiled once for all tests."""
     return small_discovery(population=POPULATION)
 
@@ -45,7 +45,7 @@ def flat(tree) -> np.ndarray:
     return np.asarray(ravel_pytree(tree)[0])
 
 
-def states_after(discovery: Discovery, num_steps: int):
+def states_after(discovery: MetaGradient, num_steps: int):
     """The first state and that after each meta-step, and each step's metrics, on the host."""
     state = discovery.init()
     states, metrics = [copy(state)], []
@@ -254,7 +254,7 @@ def test_a_non_finite_meta_gradient_is_masked_out_and_its_agent_reset(discovery,
         group["episodes"] = np.array([2.0, 2.0])
         group["episode_return_sum"] = np.array([3.0, 3.0])
     metrics[0]["episode_return_sum"][1] = np.nan
-    report = summarize(discovery, [metrics])
+    report = discovery.summarize([metrics])
     assert report["episode_return"] == 1.5
     json.dumps(report, allow_nan=False)
 

@@ -16,7 +16,7 @@ from disco_common.checkpoints import Checkpoints
 from environments import SimulatorError, output_checks
 from environments.processes import SerialSimulators
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig, ValueFunctionConfig
-from meta.discovery import Discovery
+from meta.discovery import MetaGradient
 from meta.host_groups import HostAgent
 from meta.run import restore, run
 from tests.agents.common import HostCorridors
@@ -38,7 +38,7 @@ def make(
     tasks=(*TASKS, TASKS[1]),
     size: int = 4,
     **meta: Any,
-) -> Discovery:
+) -> MetaGradient:
     config = DiscoveryConfig(
         agent=agent,
         value_function=ValueFunctionConfig(hidden=(8,)),
@@ -50,7 +50,7 @@ def make(
             **meta,
         ),
     )
-    return Discovery(config, tasks, small_rule())
+    return MetaGradient(config, tasks, small_rule())
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +126,11 @@ def test_all_groups_work_counts_as_the_devices(monkeypatch):
     monkeypatch.setattr(DeviceClock, "follow", count)
     discovery = make(tasks=(*TASKS[:2], environments.Environment("hall/1", HostCorridors(5), True)))
     with contextlib.closing(discovery):
-        discovery.step(discovery.init())
+        _, metrics = discovery.step(discovery.init())
         # Updates and a conclusion of each host group, the JAX group's part, the rule's update.
         assert len(followed) == 2 * (NUM_UPDATES + 1) + 1 + 1
         assert len(set(followed)) == 1
-        assert 0.0 <= discovery.host_metrics()["device_idle_fraction"] < 1.0
+        assert 0.0 <= discovery.summarize([metrics])["device_idle_fraction"] < 1.0
 
 
 @pytest.mark.slow

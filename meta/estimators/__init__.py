@@ -1,0 +1,35 @@
+"""What estimates how to improve a rule, by `estimator` of `meta.config.DiscoveryConfig`.
+
+- `meta_gradient`: derivatives of a meta-loss through a few updates of each agent (DiscoRL).
+- `open_es`, `cma_es`: evolution strategies by the scores of agents over whole lifetimes.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import disco
+import environments
+from meta.config import DiscoveryConfig
+from meta.estimators.protocol import Discovery
+
+
+def make_discovery(
+    config: DiscoveryConfig,
+    tasks: tuple[environments.Environment, ...],
+    rule: disco.DiscoveredRule,
+    devices: Sequence[Any] | None = None,
+) -> Discovery:
+    """Return a run of the configured estimator, which compiles nothing yet.
+
+    By default it uses all devices of all processes.
+
+    Raises:
+      ValueError: as the estimator's constructor.
+    """
+    if config.estimator == "meta_gradient":
+        from meta.discovery import MetaGradient
+
+        return MetaGradient(config, tasks, rule, devices)
+    from meta.estimators.evolution import Evolution
+
+    return Evolution(config, tasks, rule)
