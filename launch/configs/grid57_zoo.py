@@ -1,11 +1,11 @@
 """Discovery of the zoo's rule: meta-gradients from a rule whose prior was evolved.
 
     python -m launch.discover --config=launch/configs/grid57_zoo.py \
-        --config.rule.start=runs/evolution/rule.npz --workdir=runs/zoo_0
+        --config.rule.start=evolved --workdir=runs/zoo_0
 
 A few minutes on two cores after the start. It differs from `grid57_laptop` in its tasks (generated
 ones, too), in its number of meta-steps, in a larger meta learning rate, and in the agents' learning
-rate, which the evolution found (`launch.evolve`; `docs/measurements/discovery.md`).
+rate, which an evolution found (`docs/measurements/discovery.md`).
 """
 
 import dataclasses

@@ -195,7 +195,7 @@ def identity(
       tasks: of which the names count, and the SHA-256 of files that they are read from.
       config: of the evaluation.
       contenders: of rules the fingerprints count, of algorithms the settings.
-      others: `search` of `launch.evolve`, its settings; `ranges` of `launch.tune`, those of each
+      others: `ranges` of `launch.tune`, those of each
         baseline's settings, and `rule_ranges`, those of rules' agents; `tuned`, tuned settings by
         name, where they are not the contenders'.
 

@@ -22,7 +22,6 @@ OUTPUTS = {
     "launch.analyse": ("workdir", ["--rule=grid57"]),
     "launch.discover": ("workdir", [TINY]),
     "launch.evaluate": ("workdir", ["--suite=catch/5x5"]),
-    "launch.evolve": ("workdir", ["--rule=grid57"]),
     "launch.export": ("output", ["--workdir=somewhere"]),
     "launch.references": ("workdir", ["--suite=catch/5x5"]),
     "launch.report": ("output", ["--runs=somewhere"]),

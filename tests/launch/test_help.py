@@ -11,7 +11,6 @@ import pytest
 
 import disco
 from evaluation.studies.analysis import AnalysisConfig
-from evaluation.studies.evolution import EvolutionConfig
 from launch.support import commands
 from tests.launch.common import REPOSITORY, outcomes_of
 
@@ -45,7 +44,6 @@ def test_help_says_what_the_command_does_and_its_flags(helps, name):
 
 def test_help_of_studies_has_the_defaults_of_their_settings(helps):
     defaults = {
-        "evolve": (EvolutionConfig(), {"tasks": "num_tasks", "search_seed": "seed"}),
         "analyse": (AnalysisConfig(), {}),
     }
     for name, (config, others) in defaults.items():
