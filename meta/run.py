@@ -74,6 +74,7 @@ def run(
         restored = restore(discovery, checkpoints)
         step, state = restored if restored else (0, discovery.init())
         observer.on_start(step)
+        kept = step
         is_stopping = is_probed(step) and not observer.probe(step, state)
         if step < meta_steps and not is_stopping:
             discovery.compile()
@@ -84,18 +85,20 @@ def run(
                     state, lambda part, before=step: observer.on_progress(before + part)
                 )
             except stopping.StoppedBySignal:
-                break
-            window.append(metrics)
-            step += 1
-            stopping.set_unsaved(True)
-            is_stopping = is_stop_requested(step)
+                is_stopping = True
+            else:
+                window.append(metrics)
+                step += 1
+                stopping.set_unsaved(True)
+                is_stopping = is_stop_requested(step)
             is_kept = step == meta_steps or is_stopping or is_probed(step)
             is_kept |= discovery.can_stop_within
-            if step % log_interval == 0 or is_kept:
+            if window and (step % log_interval == 0 or is_kept):
                 observer.on_report(_metrics(discovery, window, step, started))
                 checkpoints.check()
                 window, started = [], time.monotonic()
-            if step % checkpoint_interval == 0 or is_kept:
+            if step > kept and (step % checkpoint_interval == 0 or is_kept):
+                kept = step
                 try:
                     observer.on_checkpoint(step, state)
                 finally:  # A rule that cannot be written costs no checkpoint.
