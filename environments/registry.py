@@ -52,6 +52,7 @@ _MODULES = {
     "grid57": _Module("grid57 grid_generated lpg", "grid57 grid_generated lpg"),
     "grid_heldout": _Module("grid_heldout", "grid_heldout"),
     "mdp_generated": _Module("mdp_generated", "mdp_generated"),
+    "varied": _Module("varied", "varied"),
     "small_tasks": _Module(
         "catch deep_sea delayed_chain",
         "delayed_chain",
