@@ -34,7 +34,7 @@ from scipy import stats
 import environments
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPO
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.registry import Configured
 from disco_common.files import write_atomically
 from evaluation.report.drawing import Curve, draw_line_panels

@@ -17,7 +17,8 @@ from agents import search_space
 from agents.baselines import BaselineAgent
 from agents.dice import bandits
 from agents.dice.bandits import Bandits
-from agents.dice.losses import PAPER, DiceConfig, at_temperature, loss, shaped_reward
+from agents.dice.config import PAPER, DiceConfig
+from agents.dice.losses import at_temperature, loss, shaped_reward
 from agents.networks import Network
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, Update

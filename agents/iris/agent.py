@@ -19,8 +19,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from agents import compilation, pictures
-from agents.iris import actor_critic, learner, world_model
+from agents.iris import actor_critic, learner
 from agents.iris.learner import KINDS, RECONSTRUCTION, LearnerState, as_bytes, as_fractions
+from agents.iris.losses import world_model_losses
 from agents.iris.model import (
     ACTOR_CRITIC,
     WORLD_MODEL,
@@ -203,7 +204,7 @@ def _predict(
     tokens = jax.lax.map(lambda x: model.tokens(params, as_fractions(x)), frames)
     logits = model.predict(params, tokens, action, None)
     sign = jax.nn.softmax(logits.reward) @ jnp.array([-1.0, 0.0, 1.0])
-    losses = world_model.losses(logits, tokens, reward, end, counts)
+    losses = world_model_losses(logits, tokens, reward, end, counts)
     return sign, jax.nn.softmax(logits.end)[..., 1], losses
 
 

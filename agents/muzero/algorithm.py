@@ -20,7 +20,8 @@ from agents import search_space
 from agents.baselines import BaselineAgent
 from agents.history import History
 from agents.latent_model import LatentModel
-from agents.muzero.losses import PAPER, MuZeroConfig, importance_weights, loss
+from agents.muzero.config import PAPER, MuZeroConfig
+from agents.muzero.losses import importance_weights, loss
 from agents.optimizers import scheduled_adamw
 from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
 from agents.registry import Algorithm

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,9 +14,10 @@ import environments
 from agents import search_space
 from agents.baselines import BaselineAgent
 from agents.history import History
-from agents.networks import Network, NetworkConfig
+from agents.networks import Network
 from agents.optimizers import gradient_clipping
-from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
+from agents.ppo.config import PRESETS, PPOConfig
+from agents.ppo.losses import Samples, generalized_advantages, loss
 from agents.protocol import Batch, Experience, Update
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, NetworkState, some_sequences, to_trajectory
@@ -180,44 +180,6 @@ def _single_rows(
 
 _SMALLEST_MINIBATCH = 8  # Transitions, over which a tuned PPO normalises advantages.
 
-# CleanRL's `ppo.py` for classic control, and PureJaxRL's.
-_CLEANRL = PPOConfig(
-    learning_rate=2.5e-4,
-    total_steps=None,
-    num_environments=4,
-    unroll_length=128,
-    num_epochs=4,
-    num_minibatches=4,
-    value_clip=0.2,
-    value_cost=0.5,
-    entropy_cost=0.01,
-)
-# CleanRL's `ppo_atari.py`, with IMPALA's residual net in place of the three convolutions.
-_ATARI = dataclasses.replace(
-    _CLEANRL,
-    network=NetworkConfig(torso=(256,), channels=(16, 32, 32)),
-    separate_value_network=False,
-    num_environments=8,
-    clip=0.1,
-    value_clip=0.1,
-    frame_stack=4,
-)
-# gymnax-blines' settings of all MinAtar games, without their warm-up of the learning rate.
-_MINATAR = dataclasses.replace(
-    _CLEANRL,
-    network=NetworkConfig(torso=(256, 256)),
-    learning_rate=5e-4,
-    total_steps=0,
-    num_environments=64,
-    num_minibatches=8,
-    discount=0.999,
-)
-_PRESETS: Mapping[str, PPOConfig] = {
-    "sb3": PPOConfig(),
-    "cleanrl": _CLEANRL,
-    "minatar": _MINATAR,
-    "atari": _ATARI,
-}
 _RANGES: Ranges = {
     **search_space.SIZES,
     "unroll_length": Choice((16, 64, 256, 1024), may_be_lower=True, may_be_higher=True),
@@ -252,7 +214,7 @@ def _num_minibatches(agent: AgentConfig, wanted: int) -> int:
 PPO = Algorithm(
     name="ppo",
     paper="Proximal Policy Optimization, Schulman et al. 2017, arXiv 1707.06347",
-    presets=_PRESETS,
+    presets=PRESETS,
     images="atari",
     make=PPOAgent.make,
     ranges=_RANGES,
@@ -264,7 +226,7 @@ DPO = dataclasses.replace(
     name="dpo",
     paper="Discovered Policy Optimisation, Lu et al. 2022, arXiv 2210.05639",
     presets={
-        name: dataclasses.replace(_PRESETS[name], drift="dpo")
+        name: dataclasses.replace(PRESETS[name], drift="dpo")
         for name in ("cleanrl", "minatar", "atari")
     },
     tuned=functools.partial(_tuned, drift="dpo"),

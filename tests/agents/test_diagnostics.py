@@ -14,19 +14,21 @@ import pytest
 import disco
 import environments
 from agents.dice.algorithm import DiceAgent
-from agents.dice.losses import DiceConfig
+from agents.dice.config import DiceConfig
 from agents.dreamer.agent import DreamerAgent
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import Discrete
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.learner import as_fractions
-from agents.muesli.algorithm import MuesliAgent, MuesliConfig, look_ahead
+from agents.muesli.algorithm import MuesliAgent
+from agents.muesli.config import MuesliConfig
+from agents.muesli.losses import look_ahead
 from agents.muzero.algorithm import MuZeroAgent
-from agents.muzero.losses import MuZeroConfig
+from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.protocol import Mode
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco import values

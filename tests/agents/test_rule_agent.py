@@ -10,7 +10,8 @@ import pytest
 
 import disco
 import environments
-from agents.muesli.algorithm import MuesliAgent, MuesliConfig
+from agents.muesli.algorithm import MuesliAgent
+from agents.muesli.config import MuesliConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from agents.rule_agent import AgentConfig, RuleAgent

@@ -14,10 +14,11 @@ from dm_env import specs
 
 import environments
 from agents.dice.algorithm import DICE
-from agents.dice.losses import DiceConfig
-from agents.muesli.algorithm import MUESLI, MuesliConfig
+from agents.dice.config import DiceConfig
+from agents.muesli.algorithm import MUESLI
+from agents.muesli.config import MuesliConfig
 from agents.muzero.algorithm import MUZERO
-from agents.muzero.losses import MuZeroConfig
+from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.registry import Configured
 from disco_common import stopping

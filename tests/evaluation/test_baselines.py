@@ -15,7 +15,7 @@ from agents.muesli.algorithm import MuesliAgent
 from agents.muzero.algorithm import MuZeroAgent
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.rule_agent import RuleAgent
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import AlgorithmContender, make_contenders, tuned_algorithm

@@ -11,7 +11,7 @@ import environments
 from agents import registry
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.rule_agent import to_trajectory
 from training import device, iteration
 from training.records import Run
