@@ -42,7 +42,7 @@ from evaluation.scoring import statistics
 from launch.support.display import print_rows
 from training import device
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 _REJAX = flags.DEFINE_string("rejax", None, "Python of an environment with rejax.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the results.", required=True)
@@ -111,7 +111,7 @@ def _train_ours(
     task, steps = environments.make(f"gymnax/{name}"), interval * _POINTS
     runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(_SEEDS.value)]
     boundaries = tuple(range(interval, steps + 1, interval))
-    settings = TrainingSettings(
+    settings = TrainingConfig(
         num_steps=steps, boundaries=boundaries, interval=interval, runs_at_once=runs_at_once
     )
     results = device.train(Configured(PPO, config).make(task), runs, settings, folder / "together")

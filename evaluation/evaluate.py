@@ -217,9 +217,9 @@ def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
             continue
         checked.add((contender.name, task.dynamics))
         agent = contender.make(task)
-        require_consistent(agent.experience)
-        schedules(agent.experience, settings.num_steps)
-        settings.num_unrolls(agent.experience.steps_per_unroll)
+        require_consistent(agent.requirements)
+        schedules(agent.requirements, settings.num_steps)
+        settings.num_unrolls(agent.requirements.steps_per_unroll)
 
 
 def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:

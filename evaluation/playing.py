@@ -85,7 +85,7 @@ def frames(agent: Agent, batch: Batch | disco.Trajectory) -> Any:
     """Return the environment's observations `[T+1, B, ...]`, without those before the first row."""
     observation: Any = batch.observation
     if isinstance(observation, History):
-        rows_before = agent.experience.history.rows_before
+        rows_before = agent.requirements.history.rows_before
         return jax.tree.map(lambda x: x[rows_before:], observation.frames)
     return observation
 

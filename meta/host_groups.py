@@ -52,7 +52,7 @@ class HostAgent:
         each half of the environments.
         """
         agent, dynamics = group.agent, group.dynamics
-        (self._update,) = agent.experience.updates
+        (self._update,) = agent.requirements.updates
         assert isinstance(dynamics, environments.HostEnvironment)
         seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
         with contextlib.ExitStack() as started:

@@ -71,7 +71,7 @@ def start(
     batch_size: int,
 ) -> ActorState:
     """Start an episode in each of B environments."""
-    history = agent.experience.history
+    history = agent.requirements.history
     keys = jax.random.split(key, batch_size)
     state, timestep = jax.vmap(dynamics.reset, in_axes=(None, 0))(task, keys)
     zeros = jnp.zeros(batch_size, jnp.float32)
@@ -114,10 +114,10 @@ def unroll(
     Returns:
       The actor state after the unroll; one sequence of T transitions per environment; sums over
       the episodes that ended. The batch's observations are `[T+1, B, ...]`, with the rows before
-      them that a history asks for (`Experience.history`); actions, rewards, discounts, `last`,
+      them that a history asks for (`Requirements.history`); actions, rewards, discounts, `last`,
       `mask` and extras `[T, B, ...]`; the memory before the first row `[B, ...]`.
     """
-    history, first = agent.experience.history, actor
+    history, first = agent.requirements.history, actor
 
     step = partial(_step, agent, dynamics, task, acting_state, mode)
     actor, (rows, ended, past) = jax.lax.scan(step, actor, jax.random.split(key, num_steps))
@@ -149,7 +149,7 @@ def _step(
       The actor state after the step. The batch's row; the return, length and results of the
       episode so far; its age and the agent's memory before the step, None without a history.
     """
-    history, batch_size = agent.experience.history, actor.episode_return.shape[0]
+    history, batch_size = agent.requirements.history, actor.episode_return.shape[0]
     stream = jax.vmap(partial(environments.stream, dynamics, task))
     results_of = jax.vmap(partial(environments.episode_results, dynamics, task))
     act_key, step_key = jax.random.split(key)
@@ -285,7 +285,7 @@ def example(
         acting_state = jax.eval_shape(
             lambda key: agent.acting_state(agent.init(key)), jax.random.key(0)
         )
-    history, spec = agent.experience.history, dynamics.observation_spec()
+    history, spec = agent.requirements.history, dynamics.observation_spec()
 
     def array(dtype: Any, *shape: int) -> Any:
         return jax.ShapeDtypeStruct(shape, np.dtype(dtype))

@@ -30,7 +30,7 @@ from training.passes import (
     split_agent,
     stack_agents,
 )
-from training.schedule import TrainingSettings, require_consistent
+from training.schedule import TrainingConfig, require_consistent
 
 _AXIS = "runs"
 
@@ -176,7 +176,7 @@ def prepare(
     agents: Sequence[Agent],
     tasks: Sequence[environments.Environment],
     seeds: Sequence[int],
-    settings: TrainingSettings,
+    settings: TrainingConfig,
 ) -> tuple[Program, tuple[Array, ...], RunInputs]:
     """Return the program that trains some runs, the arrays that all agents share, and its inputs.
 
@@ -193,15 +193,15 @@ def prepare(
     Raises:
       ValueError: if the agents differ in more than arrays, or ask for what contradicts itself.
     """
-    experience, dynamics, shared, own = agents[0].experience, tasks[0].dynamics, (), ()
+    requirements, dynamics, shared, own = agents[0].requirements, tasks[0].dynamics, (), ()
     assert isinstance(dynamics, environments.JaxEnvironment)
-    require_consistent(experience)
+    require_consistent(requirements)
     if len({id(one) for one in agents}) > 1:
         static, own = stack_agents(agents)
     else:
         static, shared = split_agent(agents[0])
     per_pass = runs_per_pass(settings.runs_at_once, len(tasks), mesh().size)
-    is_large = experience.replay is not None and experience.replay.capacity > settings.num_steps
+    is_large = requirements.replay is not None and requirements.replay.capacity > settings.num_steps
     program = Program(dynamics, static, per_pass, settings.num_steps if is_large else None)
     (group,) = environments.group(tasks)
     block = mesh().size * per_pass
@@ -223,7 +223,7 @@ def mean_returns(
     agents: Sequence[Agent],
     tasks: Sequence[environments.Environment],
     seed: int,
-    settings: TrainingSettings,
+    settings: TrainingConfig,
     report: Callable[[int], None] = lambda steps: None,
 ) -> Float[np.ndarray, "agents tasks"]:
     """Train each agent on each task; return the mean returns of the episodes that are scored.
@@ -241,7 +241,7 @@ def mean_returns(
     """
     for task in tasks:
         environments.require_declared_outputs(task)
-    number, per_unroll = len(agents) * len(tasks), agents[0].experience.steps_per_unroll
+    number, per_unroll = len(agents) * len(tasks), agents[0].requirements.steps_per_unroll
     of_runs = [agent for agent in agents for _ in tasks]
     require_memory_for_runs(
         f"{number} agents",

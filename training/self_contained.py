@@ -9,7 +9,7 @@ import time
 from agents.registry import Configured, TrainingReport
 from disco_common import stopping
 from training.records import EpisodeSums, Records, Run, TrainedRun
-from training.schedule import Report, TrainingSettings
+from training.schedule import Report, TrainingConfig
 
 _SECONDS = "seconds"
 
@@ -17,7 +17,7 @@ _SECONDS = "seconds"
 def train(
     algorithm: Configured,
     run: Run,
-    settings: TrainingSettings,
+    settings: TrainingConfig,
     report: Report = lambda *_: None,
 ) -> TrainedRun:
     """Run a self-contained agent's training, or continue it.

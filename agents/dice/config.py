@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Annotated
 
-from agents.baselines import BaselineConfig
+from agents.loss_agent import LossAgentConfig
 from agents.networks import NETWORKS, NetworkConfig
 from agents.rule_agent import require_burn_in
 from disco_common.ranges import AT_LEAST_1, AtLeast0, Count, Fraction, Positive
@@ -13,7 +13,7 @@ _EXPLORATIONS = ("bandit", "random", "fixed")
 
 
 @dataclasses.dataclass(frozen=True)
-class DiceConfig(BaselineConfig):
+class DiceConfig(LossAgentConfig):
     """Settings of DiCE (Xiao et al. 2021, arXiv 2106.00707), by default for a laptop.
 
     Attributes:

@@ -36,10 +36,10 @@ from agents.optimizers import laprop
 from agents.protocol import (
     Batch,
     Examination,
-    Experience,
     Mode,
     OpenLoop,
     ReplaySpec,
+    Requirements,
     Update,
     UpdateSpec,
 )
@@ -107,7 +107,7 @@ class DreamerAgent:
     action_range: ActionRange | None = None
 
     @property
-    def experience(self) -> Experience:
+    def requirements(self) -> Requirements:
         config = self.model.config
         update = UpdateSpec(
             batch_size=config.batch_size,
@@ -125,7 +125,7 @@ class DreamerAgent:
             online=config.stores_latents,
             in_checkpoints=True,
         )
-        return Experience(
+        return Requirements(
             num_environments=config.num_environments,
             unroll_length=1,
             replay=replay,

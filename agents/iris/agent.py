@@ -34,10 +34,10 @@ from agents.iris.world_model import Cache
 from agents.protocol import (
     Batch,
     Examination,
-    Experience,
     Mode,
     OpenLoop,
     ReplaySpec,
+    Requirements,
     Update,
     UpdateSpec,
 )
@@ -63,7 +63,7 @@ class IrisAgent:
     perceptual: PyTree[Array] | None = dataclasses.field(default=None, compare=False)
 
     @property
-    def experience(self) -> Experience:
+    def requirements(self) -> Requirements:
         config = self.model.config
         # Batch size, transitions, earlier steps; epochs before the first update.
         kinds = (
@@ -85,7 +85,7 @@ class IrisAgent:
             )
             for kind, (size, length, context, start) in zip(KINDS, kinds, strict=True)
         )
-        return Experience(
+        return Requirements(
             num_environments=config.num_environments,
             unroll_length=config.epoch_steps // config.num_environments,
             replay=ReplaySpec(config.replay_capacity, anywhere=True, in_checkpoints=True),

@@ -10,11 +10,11 @@ from jaxtyping import PRNGKeyArray
 
 import disco
 from agents import search_space
-from agents.baselines import BaselineAgent
 from agents.latent_model import LatentModel
+from agents.loss_agent import LossAgent
 from agents.muesli.config import PAPER, MuesliConfig
 from agents.muesli.losses import loss
-from agents.protocol import Batch, Experience, Update
+from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
 from agents.rule_agent import NetworkState, to_trajectory
 from agents.search_space import LogUniform, Settings, Shared, given
@@ -34,7 +34,7 @@ class MuesliState(NetworkState):
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MuesliAgent(BaselineAgent):
+class MuesliAgent(LossAgent):
     """Muesli. Its network is a `LatentModel`."""
 
     @staticmethod
@@ -48,8 +48,8 @@ class MuesliAgent(BaselineAgent):
         )
 
     @property
-    def experience(self) -> Experience:
-        return self.config.experience(self.network.history)
+    def requirements(self) -> Requirements:
+        return self.config.requirements(self.network.history)
 
     def init(self, key: PRNGKeyArray) -> MuesliState:
         state = super().init(key)

@@ -3,14 +3,14 @@
 import dataclasses
 from typing import Annotated
 
-from agents.baselines import BaselineConfig
+from agents.loss_agent import LossAgentConfig
 from agents.networks import NETWORKS, NetworkConfig
 from disco.checks import odd_number
 from disco_common.ranges import AtLeast0, Count, Positive
 
 
 @dataclasses.dataclass(frozen=True)
-class MuZeroConfig(BaselineConfig):
+class MuZeroConfig(LossAgentConfig):
     """Settings of MuZero (Schrittwieser et al. 2020, arXiv 1911.08265), by default for a laptop.
 
     The network has no memory.

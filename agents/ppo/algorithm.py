@@ -12,13 +12,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 import disco
 import environments
 from agents import search_space
-from agents.baselines import BaselineAgent
 from agents.history import History
+from agents.loss_agent import LossAgent
 from agents.networks import Network
 from agents.optimizers import gradient_clipping
 from agents.ppo.config import PRESETS, PPOConfig
 from agents.ppo.losses import Samples, generalized_advantages, loss
-from agents.protocol import Batch, Experience, Update
+from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, NetworkState, some_sequences, to_trajectory
 from agents.search_space import Choice, Ranges, Settings, Shared
@@ -55,7 +55,7 @@ class SeparateNetworks(Network):
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class PPOAgent(BaselineAgent):
+class PPOAgent(LossAgent):
     """PPO. Its network has the outputs `logits` and `value`."""
 
     @staticmethod
@@ -65,9 +65,9 @@ class PPOAgent(BaselineAgent):
         return kind(config.network, dynamics, shapes, config.frame_stack)
 
     @property
-    def experience(self) -> Experience:
+    def requirements(self) -> Requirements:
         steps = self.config.num_epochs * self.config.num_minibatches
-        return self.on_policy_experience(steps, acts_one_behind=False)
+        return self.on_policy_requirements(steps, acts_one_behind=False)
 
     def update(self, state: NetworkState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         """Make `num_epochs` passes over the unroll, in minibatches in a random order."""

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from agents.baselines import BaselineConfig
+from agents.loss_agent import LossAgentConfig
 from agents.networks import NetworkConfig
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive
 
@@ -11,7 +11,7 @@ _DRIFTS = ("clip", "dpo")  # `agents.ppo.losses.DRIFTS`.
 
 
 @dataclasses.dataclass(frozen=True)
-class PPOConfig(BaselineConfig):
+class PPOConfig(LossAgentConfig):
     """Settings of PPO (Schulman et al. 2017, arXiv 1707.06347), by default Stable-Baselines3's.
 
     With a memory of the network, minibatches consist of whole unrolls.

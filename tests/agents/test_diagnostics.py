@@ -38,7 +38,7 @@ from environments.suites.diagnostic import KINDS
 from tests.agents.tiny import dreamer, iris
 from training import device
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 DISCOUNT = 0.8
 NETWORK = NetworkConfig(torso=(32,), model=16, head=(16,))
@@ -172,7 +172,7 @@ def learn(
     agent: Any, tasks: list[environments.Environment], num_steps: int, folder: pathlib.Path
 ) -> Iterator[tuple[str, Any]]:
     """Train on the task of each kind; yield the kinds and their learning states."""
-    settings = TrainingSettings(num_steps=num_steps, interval=num_steps)
+    settings = TrainingConfig(num_steps=num_steps, interval=num_steps)
     runs = [Run(task, 0, folder / task.name) for task in tasks]
     results = device.train(agent, runs, settings, folder / "together")
     for kind, result in zip(KINDS, results, strict=True):

@@ -104,8 +104,8 @@ def test_settings_are_those_of_the_literature():
 def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents():
     for contender in make_contenders([], TUNED, tuned=common.tuned(TUNED, UNCHANGED))[1:]:
         agent = contender.make(TASK)
-        assert agent.experience.num_environments == CONFIG.agent.num_environments
-        assert agent.experience.unroll_length == CONFIG.agent.unroll_length
+        assert agent.requirements.num_environments == CONFIG.agent.num_environments
+        assert agent.requirements.unroll_length == CONFIG.agent.unroll_length
         if isinstance(agent, PPOAgent):
             assert agent.config.network == CONFIG.agent.network
             assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount

@@ -34,7 +34,7 @@ from tests.agents.tiny import iris
 from tests.environments.streams import dynamics_of
 from training import device
 from training.records import Records, Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 NAME = "pixels/catch/5x5"
 
@@ -43,7 +43,7 @@ def train(folder, stop=None, number=signal.SIGTERM, num_steps=96):
     """A run, and its metrics; at the step `stop` this process gets the signal `number`."""
     task = environments.make(NAME)
     agent, run = iris(TINY).make(task), Run(task, 0, folder / "run")
-    settings = TrainingSettings(num_steps=num_steps, interval=16, checkpoint_seconds=0.0)
+    settings = TrainingConfig(num_steps=num_steps, interval=16, checkpoint_seconds=0.0)
 
     def report(steps, *_):
         if steps == stop:
@@ -108,10 +108,10 @@ def test_numbers_of_parameters_are_the_authors():
 
 def test_phases_start_after_the_papers_epochs():
     agent = registry.configured("iris/paper").make(environments.make(NAME))
-    experience = agent.experience
-    assert experience.steps_per_unroll == 200
-    assert [x.first_step for x in experience.updates] == [1_200, 5_200, 10_200]
-    assert [x.updates_per_step for x in experience.updates] == [1.0, 1.0, 1.0]
+    requirements = agent.requirements
+    assert requirements.steps_per_unroll == 200
+    assert [x.first_step for x in requirements.updates] == [1_200, 5_200, 10_200]
+    assert [x.updates_per_step for x in requirements.updates] == [1.0, 1.0, 1.0]
 
 
 def test_the_papers_variants():
