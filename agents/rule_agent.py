@@ -187,7 +187,7 @@ class ActsByPolicy:
     The network's parameters are the field `params` of the learning state.
     """
 
-    network: Network
+    network: Any  # A `PolicyNetwork`.
 
     def acting_state(self, state: Any) -> Any:
         return state.params
@@ -230,7 +230,9 @@ class RuleAgent(ActsByPolicy):
     def create(cls, config: AgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
-        network = Network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
+        network = Network(
+            config.network, dynamics, config.frame_stack, config.burn_in, shapes=shapes
+        )
         return cls(config=config, network=network, rule=rule)
 
     @property

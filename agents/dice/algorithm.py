@@ -59,7 +59,7 @@ class DiceAgent(LossAgent):
     @staticmethod
     def network_for(config: DiceConfig, dynamics: Any) -> Network:
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
-        return Network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
+        return Network(config.network, dynamics, config.frame_stack, config.burn_in, shapes=shapes)
 
     @property
     def requirements(self) -> Requirements:

@@ -33,7 +33,9 @@ class SeparateNetworks(Network):
 
     @property
     def _parts(self) -> list[Network]:
-        return [Network(self.config, self.dynamics, (x,), self.frame_stack) for x in self.shapes]
+        return [
+            Network(self.config, self.dynamics, self.frame_stack, shapes=(x,)) for x in self.shapes
+        ]
 
     def _init(self, key: PRNGKeyArray) -> tuple[disco.Params, ...]:
         keys = jax.random.split(key, len(self.shapes))
@@ -62,7 +64,7 @@ class PPOAgent(LossAgent):
     def network_for(config: PPOConfig, dynamics: Any) -> Network:
         kind = SeparateNetworks if config.separate_value_network else Network
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
-        return kind(config.network, dynamics, shapes, config.frame_stack)
+        return kind(config.network, dynamics, config.frame_stack, shapes=shapes)
 
     @property
     def requirements(self) -> Requirements:
