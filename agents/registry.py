@@ -1,7 +1,7 @@
-"""Algorithms by name: what a package of `agents/`, or another package, registers.
+"""The registry of algorithms by name; that of environments is `environments.registry`.
 
-An `Algorithm` is named by an entry point of the group `disco.agents`, or as `<module>:<name>`
-(`docs/extending.md`). `NAME/PRESET,SETTING=VALUE` chooses one of its presets, and settings.
+An `Algorithm` makes agents. An entry point of the group `disco.agents` names it, or
+`<module>:<name>` (`docs/extending.md`). Flags call it an agent: `NAME/PRESET,SETTING=VALUE`.
 """
 
 import dataclasses
@@ -324,18 +324,18 @@ def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
     return [word for word in words if "=" not in word], settings
 
 
-def _parsed(agent: str, config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+def _parsed(algorithm: str, config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a config, numbers, flags and names, that texts by name stand for."""
     kinds, found = dict(_kinds(config)), {}
     for name, text in texts.items():
         if name not in kinds:
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {list(kinds)}.")
+            raise ValueError(f"{algorithm} has no setting {name!r}; expected one of {list(kinds)}.")
         kind, value = kinds[name]
         try:
             found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
         except (KeyError, ValueError):
             raise ValueError(
-                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
+                f"{algorithm}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
             ) from None
     return found
 
@@ -352,7 +352,7 @@ def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]
             yield prefix + field.name, (kind, value)
 
 
-def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
+def _replaced(algorithm: str, config: Any, changes: Mapping[str, Any]) -> Any:
     """Return a config with settings replaced by their names, with dots for parts of a setting."""
     known = {field.name for field in dataclasses.fields(config)}
     own: dict[str, Any] = {}
@@ -360,13 +360,15 @@ def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
         first, _, rest = name.partition(".")
         part = getattr(config, first, None)
         if first not in known or (rest and not dataclasses.is_dataclass(part)):
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {sorted(known)}.")
+            raise ValueError(
+                f"{algorithm} has no setting {name!r}; expected one of {sorted(known)}."
+            )
         if rest:
             own.setdefault(first, {})[rest] = value
         else:
             own[first] = value
     for name in {x.partition(".")[0] for x in changes if "." in x}:
-        own[name] = _replaced(agent, getattr(config, name), own[name])
+        own[name] = _replaced(algorithm, getattr(config, name), own[name])
     return dataclasses.replace(config, **own)
 
 

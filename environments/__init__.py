@@ -25,16 +25,22 @@ from environments.errors import (
 )
 from environments.output_checks import require_declared_outputs
 from environments.processes import available_processors
-from environments.registry import Group, frames_per_action, group, make, suite
+from environments.registry import (
+    EnvironmentGroup,
+    frames_per_action,
+    group_by_dynamics,
+    make,
+    suite,
+)
 from environments.simulators import JaxSimulators, seed_of, start
 
 __all__ = [
     "EngineDiedError",
     "Environment",
+    "EnvironmentGroup",
     "EnvironmentNameError",
     "Filmed",
     "FilmedSimulator",
-    "Group",
     "HostEnvironment",
     "JaxEnvironment",
     "JaxSimulators",
@@ -47,7 +53,7 @@ __all__ = [
     "available_processors",
     "episode_results",
     "frames_per_action",
-    "group",
+    "group_by_dynamics",
     "make",
     "num_actions",
     "require_declared_outputs",

@@ -76,7 +76,7 @@ def _unroll(
     agent = static.with_arrays(arrays)
     start_key, act_key = jax.random.split(key)
     start = collection.start(agent, dynamics, task, start_key, num_environments)
-    return collection.unroll(
+    return collection.collect(
         agent, dynamics, task, acting_state, start, act_key, num_steps, Mode.EVALUATION
     )[1]
 

@@ -39,13 +39,13 @@ class RunInputs(NamedTuple):
     """The inputs of a program that differ between runs; leaves have a leading axis of runs.
 
     Attributes:
-      params: of the environments' task.
+      task_params: of the environments' task.
       code: a checksum of the task's name.
       seed: of all randomness.
       arrays: of the run's own agent; empty if all runs have the arrays that the functions get.
     """
 
-    params: PyTree[Array]
+    task_params: PyTree[Array]
     code: Int[Array, "*runs"]
     seed: Int[Array, "*runs"]
     arrays: tuple[Array, ...] = ()
@@ -89,7 +89,7 @@ class Program:
         def init_one(arrays, inputs: RunInputs):
             key = keys.key(inputs.seed, Purpose.INITIALIZE, inputs.code, 0)
             agent = self.agent.with_arrays(inputs.arrays or arrays)
-            return iteration.init(agent, self.dynamics, inputs.params, key, self.replay_steps)
+            return iteration.init(agent, self.dynamics, inputs.task_params, key, self.replay_steps)
 
         def shard(arrays, inputs):
             return map_agents(partial(init_one, arrays), inputs, self.per_pass)
@@ -150,7 +150,7 @@ class Program:
         agent = self.agent.with_arrays(inputs.arrays or arrays)
         key = keys.key(inputs.seed, Purpose.TRAIN, inputs.code, unroll)
         state, episodes, metrics = iteration.advance(
-            agent, self.dynamics, inputs.params, state, key, unroll
+            agent, self.dynamics, inputs.task_params, state, key, unroll
         )
         return state, Totals(episodes=episodes, metrics=metrics)
 
@@ -203,12 +203,12 @@ def prepare(
     per_pass = runs_per_pass(settings.runs_at_once, len(tasks), mesh().size)
     is_large = requirements.replay is not None and requirements.replay.capacity > settings.num_steps
     program = Program(dynamics, static, per_pass, settings.num_steps if is_large else None)
-    (group,) = environments.group(tasks)
+    (group,) = environments.group_by_dynamics(tasks)
     block = mesh().size * per_pass
     index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
     codes = np.array([keys.code(task.name) for task in tasks], np.uint32)
     inputs = RunInputs(
-        params=jax.tree.map(lambda x: x[index], group.params),
+        task_params=jax.tree.map(lambda x: x[index], group.task_params),
         code=jnp.asarray(codes[index]),
         seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
         arrays=tuple(x[index] for x in own),

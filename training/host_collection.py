@@ -48,7 +48,7 @@ class Collected(NamedTuple):
     """One unroll of an actor.
 
     Attributes:
-      batch: the unroll, as `collection.unroll` returns it, but of NumPy arrays.
+      batch: the unroll, as `collection.collect` returns it, but of NumPy arrays.
       episodes: that ended in it.
       timing: of its threads.
     """
@@ -84,7 +84,7 @@ class HostActor:
         self,
         agent: Agent,
         dynamics: environments.HostEnvironment,
-        task: Any,
+        task_params: Any,
         batch_size: int,
         seed: int,
         workers: int | None = None,
@@ -109,7 +109,7 @@ class HostActor:
         starting = [
             self._threads.submit(
                 lambda size, seed: _Half(
-                    dynamics.start(task, size, seed, workers), agent, act, mode
+                    dynamics.start(task_params, size, seed, workers), agent, act, mode
                 ),
                 size,
                 (seed + 7919 * number) % 2**31,

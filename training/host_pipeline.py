@@ -38,7 +38,7 @@ class HostPipeline:
         self,
         agent: Agent,
         dynamics: environments.HostEnvironment,
-        task: Any,
+        task_params: Any,
         seed: int,
         device: Any = None,
         workers: int | None = None,
@@ -55,7 +55,7 @@ class HostPipeline:
         # in computation; not yet in the replay.
         self._refreshed: tuple[UpdateSpec, Sequences, Extras] | None = None
         number = self._requirements.num_environments
-        self._actor = HostActor(agent, dynamics, task, number, seed, workers)
+        self._actor = HostActor(agent, dynamics, task_params, number, seed, workers)
         self._thread = ThreadPoolExecutor(1, "unrolls")
         self._going: Future[Collected] | None = None
         # The last acting state's leaves as given, and the state on the acting device.

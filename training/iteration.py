@@ -36,21 +36,21 @@ class TrainingState:
 def init(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     key: PRNGKeyArray,
     num_steps: int | None = None,
 ) -> TrainingState:
     """Return the state of a run before its first unroll; `num_steps` is as of `replay.layout`."""
     learner_key, actor_key = _split(agent, key)
     learner, requirements = initial_state(agent, learner_key), agent.requirements
-    actor = collection.start(agent, dynamics, task, actor_key, requirements.num_environments)
+    actor = collection.start(agent, dynamics, task_params, actor_key, requirements.num_environments)
     kept = None
     if requirements.replay is not None:  # Of what the environment returns: dtypes may be others.
         shapes = jax.eval_shape(
-            lambda: collection.unroll(
+            lambda: collection.collect(
                 agent,
                 dynamics,
-                task,
+                task_params,
                 agent.acting_state(learner),
                 actor,
                 actor_key,
@@ -66,7 +66,7 @@ def init(
 def advance(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     state: TrainingState,
     key: PRNGKeyArray,
     unroll: Int[Array, ""],
@@ -78,7 +78,7 @@ def advance(
       of the updates' metrics.
     """
     unroll_key, update_key = _split(agent, key)
-    state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
+    state, batch, statistics = collect(agent, dynamics, task_params, state, unroll_key)
     metrics, layout = {}, None
     if state.replay is not None:
         layout = replay.layout_of(agent.requirements, state.replay)
@@ -142,7 +142,7 @@ def _update(
 def collect_and_draw(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     state: TrainingState,
     key: PRNGKeyArray,
 ) -> tuple[TrainingState, Batch, EpisodeStatistics]:
@@ -152,7 +152,7 @@ def collect_and_draw(
       The state after it, the batch, and sums over the episodes that ended.
     """
     unroll_key, update_key = _split(agent, key)
-    state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
+    state, unroll, statistics = collect(agent, dynamics, task_params, state, unroll_key)
     (update,) = agent.requirements.updates
     kept, batch, _ = replay_sampling.draw(
         agent.requirements, state.replay, update, unroll, update_key
@@ -165,7 +165,7 @@ def collect_and_draw(
 def collect(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     state: TrainingState,
     key: PRNGKeyArray,
 ) -> tuple[TrainingState, Batch, EpisodeStatistics]:
@@ -175,10 +175,10 @@ def collect(
       The state after it, the unroll, and sums over the episodes that ended.
     """
     assert state.actor is not None
-    actor, batch, statistics = collection.unroll(
+    actor, batch, statistics = collection.collect(
         agent,
         dynamics,
-        task,
+        task_params,
         agent.acting_state(state.learner),
         state.actor,
         key,

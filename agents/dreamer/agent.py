@@ -68,7 +68,7 @@ class LearnerState(NamedTuple):
     updates: Array
 
 
-class ActorState(NamedTuple):
+class DreamerMemory(NamedTuple):
     """The memory of an agent that acts in E environments.
 
     Attributes:
@@ -146,21 +146,21 @@ class DreamerAgent:
     def acting_state(self, state: LearnerState) -> Params:
         return {name: state.params[name] for name in ("encoder", "rssm", ACTOR)}
 
-    def initial_memory(self, batch_size: int) -> ActorState:
+    def initial_memory(self, batch_size: int) -> DreamerMemory:
         actions = self.model.actions
         action = jnp.zeros((batch_size, actions.size))
         if actions.is_discrete:
             action = jnp.zeros(batch_size, jnp.int32)
-        return ActorState(initial_state(self.model.config, batch_size), {ACTION: action})
+        return DreamerMemory(initial_state(self.model.config, batch_size), {ACTION: action})
 
     def act(
         self,
         acting_state: Params,
-        memory: ActorState,
+        memory: DreamerMemory,
         timestep: dm_env.TimeStep,
         key: PRNGKeyArray,
         mode: Mode,
-    ) -> tuple[ActorState, Array, dict[str, Any]]:
+    ) -> tuple[DreamerMemory, Array, dict[str, Any]]:
         del mode  # It samples from its policy in both modes.
         model, is_first = self.model, timestep.step_type == dm_env.StepType.FIRST
         tokens = model.encode(acting_state, named(timestep.observation))
@@ -175,7 +175,7 @@ class DreamerAgent:
         if model.config.stores_latents:
             extras |= self._stored(state)
         scaled = self.action_range.scale(action) if self.action_range else action
-        return ActorState(state, {ACTION: action}), scaled, extras
+        return DreamerMemory(state, {ACTION: action}), scaled, extras
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del name

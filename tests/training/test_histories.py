@@ -53,7 +53,7 @@ def from_jax(network, params, count: int):
     agent = network_agent(network)
     actor = collection.start(agent, environment, task, jax.random.key(1), BATCH)
     rollout = jax.jit(
-        lambda actor, key: collection.unroll(agent, environment, task, params, actor, key, LENGTH)
+        lambda actor, key: collection.collect(agent, environment, task, params, actor, key, LENGTH)
     )
     for i in range(count):
         actor, trajectory, _ = rollout(actor, jax.random.key(2 + i))
