@@ -354,7 +354,7 @@ def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]
 
 def _replaced(algorithm: str, config: Any, changes: Mapping[str, Any]) -> Any:
     """Return a config with settings replaced by their names, with dots for parts of a setting."""
-    known = {field.name for field in dataclasses.fields(config)}
+    known = sorted(field.name for field in dataclasses.fields(config))
     own: dict[str, Any] = {}
     for name, value in changes.items():
         first, _, rest = name.partition(".")
