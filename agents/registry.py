@@ -360,9 +360,7 @@ def _replaced(algorithm: str, config: Any, changes: Mapping[str, Any]) -> Any:
         first, _, rest = name.partition(".")
         part = getattr(config, first, None)
         if first not in known or (rest and not dataclasses.is_dataclass(part)):
-            raise ValueError(
-                f"{algorithm} has no setting {name!r}; expected one of {sorted(known)}."
-            )
+            raise ValueError(f"{algorithm} has no setting {name!r}; expected one of {known}.")
         if rest:
             own.setdefault(first, {})[rest] = value
         else:
