@@ -64,12 +64,12 @@ class Algorithm:
         in `agents.search_space.DEFAULTS`. By default the first preset, with these fields replaced.
       has_literature: whether its presets are its literature's; otherwise it has the network and the
         environments of the evaluated rules' agents.
-      shown: returns the name in tables and of folders, of a name with parameters; by default the
-        same.
+      display_name: returns the name in tables and of folders, of a name with parameters; by default
+        the same.
       variant: returns the word for a config's variant, which settings cannot change: each has sizes
         of its own.
-      present: returns settings that an earlier version stored as today's, from these and today's
-        config of the same name (`present_settings`).
+      upgrade: returns settings that an earlier version stored as today's, from these and today's
+        config of the same name (`upgrade_settings`).
       train: in place of `make`, for an algorithm with its own training loop (`Configured.train`).
     """
 
@@ -83,9 +83,9 @@ class Algorithm:
     ranges: Ranges = dataclasses.field(default_factory=dict)
     tuned: Callable[[Shared, Settings], Any] | None = None
     has_literature: bool = True
-    shown: Callable[[str], str] | None = None
+    display_name: Callable[[str], str] | None = None
     variant: Callable[[Any], str] | None = None
-    present: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
+    upgrade: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
     train: Callable[..., Generator[TrainingReport]] | None = None
 
     def __post_init__(self):
@@ -153,7 +153,7 @@ class Algorithm:
         today = self.configured(parameters)
 
         def read(stored: Mapping[str, Any], config: Any) -> Any:
-            given = stored if self.present is None else self.present(stored, config)
+            given = stored if self.upgrade is None else self.upgrade(stored, config)
             return from_json(type(self.default), dict(given))
 
         try:
@@ -382,7 +382,7 @@ def _for_run(config: Any, num_steps: int) -> Any:
     return config
 
 
-def present_settings(
+def upgrade_settings(
     name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return settings that an earlier version stored as today's.

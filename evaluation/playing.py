@@ -12,9 +12,10 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents import compilation, pictures
+from agents import pictures
 from agents.history import History
 from agents.protocol import Agent, Batch, Mode
+from disco_common import compilation
 from training import collection
 from training.host_collection import HostActor
 from training.passes import StaticAgent, split_agent

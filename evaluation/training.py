@@ -11,9 +11,9 @@ from typing import Any
 import jax
 
 import environments
-from agents import compilation, pictures
+from agents import pictures
 from agents.protocol import Agent, ExaminedAgent
-from disco_common import json_lines, keys
+from disco_common import compilation, json_lines, keys
 from disco_common.files import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing, storage

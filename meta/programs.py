@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Int
 
 import disco
-from agents import compilation
+from disco_common import compilation
 from meta import inner_loop
 from meta.config import DiscoveryConfig
 from meta.groups import AgentGroup

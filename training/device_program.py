@@ -14,9 +14,8 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
 import environments
-from agents import compilation
 from agents.protocol import Agent
-from disco_common import keys, stopping
+from disco_common import compilation, keys, stopping
 from disco_common.keys import Purpose
 from training import iteration
 from training.collection import EpisodeStatistics

@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from agents import compilation, pictures
+from agents import pictures
 from agents.iris import actor_critic, learner
-from agents.iris.learner import KINDS, RECONSTRUCTION, LearnerState, as_bytes, as_fractions
+from agents.iris.learner import KINDS, RECONSTRUCTION, IrisState, as_bytes, as_fractions
 from agents.iris.losses import world_model_losses
 from agents.iris.model import (
     ACTOR_CRITIC,
@@ -41,6 +41,7 @@ from agents.protocol import (
     Update,
     UpdateSpec,
 )
+from disco_common import compilation
 
 # The authors' configuration files have these in all settings (`agents.iris.config`).
 EPSILON = 0.01  # Probability of a uniformly random action in training.
@@ -94,10 +95,10 @@ class IrisAgent:
             ends_at_life_loss=True,
         )
 
-    def init(self, key: PRNGKeyArray) -> LearnerState:
+    def init(self, key: PRNGKeyArray) -> IrisState:
         return learner.init(self.model, key, self.perceptual)
 
-    def acting_state(self, state: LearnerState) -> Params:
+    def acting_state(self, state: IrisState) -> Params:
         return {name: x for name, x in state.params.items() if name != WORLD_MODEL}
 
     def initial_memory(self, batch_size: int) -> hk.LSTMState:
@@ -127,7 +128,7 @@ class IrisAgent:
             action = jnp.where(is_random, uniform, action)
         return memory, action.astype(jnp.int32), {RECONSTRUCTION: as_bytes(frames)}
 
-    def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+    def update(self, state: IrisState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         if name == WORLD_MODEL:
             return Update(*learner.update_world_model(self.model, state, batch, key))
         if name == ACTOR_CRITIC:
@@ -136,7 +137,7 @@ class IrisAgent:
         state, seen, metrics = learner.update_tokenizer(self.model, state, frames, key)
         return Update(state, metrics, {RECONSTRUCTION: seen[None]})
 
-    def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
+    def examine(self, state: IrisState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare predicted rewards, ends and tokens with those of new episodes, and draw one.
 
         Sequences are as long as the world model's memory; steps after an episode's end do not
@@ -155,14 +156,12 @@ class IrisAgent:
         signs, ends, losses = jax.device_get(
             _predict(self.model, state.params, frames, actions, reward, end, counts)
         )
-        metrics = pictures.errors(
+        metrics = pictures.prediction_errors(
             np.sign(reward)[counts], signs[counts], end[counts], ends[counts]
         ) | {"held_out/token_loss": float(losses["next_token"])}
-        return Examination(metrics, pictures.predicted(self, state, batch, key))
+        return Examination(metrics, pictures.prediction_picture(self, state, batch, key))
 
-    def imagine(
-        self, state: LearnerState, batch: Batch, key: PRNGKeyArray, interval: int
-    ) -> OpenLoop:
+    def imagine(self, state: IrisState, batch: Batch, key: PRNGKeyArray, interval: int) -> OpenLoop:
         """Predict frames by the actions alone (`agents.protocol.ImaginingAgent`).
 
         At each start, every `interval` steps, the model reads `CONTEXT` frames, and knows none

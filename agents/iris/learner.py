@@ -45,7 +45,7 @@ REVIVAL_UPDATES = 400
 DECAY_UPDATES, LEAST_LEARNING_RATE = 1_600, 1 / 30
 
 
-class LearnerState(NamedTuple):
+class IrisState(NamedTuple):
     """The learning state.
 
     Attributes:
@@ -63,10 +63,10 @@ class LearnerState(NamedTuple):
 
 def init(
     model: Model, key: PRNGKeyArray, perceptual_params: PyTree[Array] | None = None
-) -> LearnerState:
+) -> IrisState:
     """Return the state before the first update."""
     params, config = model.init(key), model.config
-    return LearnerState(
+    return IrisState(
         params=params,
         optimizers={kind: _optimizer(config, kind).init(_of(params, kind)) for kind in KINDS},
         unused=jnp.full(config.vocabulary, DEAD if config.tile else 0, jnp.int32),
@@ -75,8 +75,8 @@ def init(
 
 
 def update_tokenizer(
-    model: Model, state: LearnerState, frames: UInt8[Array, "B S S C"], key: PRNGKeyArray
-) -> tuple[LearnerState, UInt8[Array, "B S S C"], Metrics]:
+    model: Model, state: IrisState, frames: UInt8[Array, "B S S C"], key: PRNGKeyArray
+) -> tuple[IrisState, UInt8[Array, "B S S C"], Metrics]:
     """Make one update of the autoencoder (section 2.1, appendix A.1).
 
     The key is that of the choice of features for dead codes.
@@ -112,7 +112,7 @@ def update_tokenizer(
 
 
 def _revived(
-    model: Model, state: LearnerState, images: Float[Array, "B S S C"], key: PRNGKeyArray
+    model: Model, state: IrisState, images: Float[Array, "B S S C"], key: PRNGKeyArray
 ) -> Float[Array, "N E"]:
     """Return the codebook with feature vectors of images in the place of dead codes.
 
@@ -129,8 +129,8 @@ def _revived(
 
 
 def update_world_model(
-    model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray
-) -> tuple[LearnerState, Metrics]:
+    model: Model, state: IrisState, batch: Batch, key: PRNGKeyArray
+) -> tuple[IrisState, Metrics]:
     """Make one update of the Transformer (section 2.2).
 
     It learns from L steps of each sequence, but not from those after the first episode.
@@ -154,8 +154,8 @@ def update_world_model(
 
 
 def update_actor_critic(
-    model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray
-) -> tuple[LearnerState, Metrics]:
+    model: Model, state: IrisState, batch: Batch, key: PRNGKeyArray
+) -> tuple[IrisState, Metrics]:
     """Make one update of the policy and the value in imagination (section 2.3).
 
     Imagination starts from the last frame but one of each sequence. The frames before it are the
@@ -253,8 +253,8 @@ def _linear_weights(params: Params) -> Any:
 
 
 def _step(
-    model: Model, state: LearnerState, kind: str, loss: Any
-) -> tuple[LearnerState, Array, Any, Array]:
+    model: Model, state: IrisState, kind: str, loss: Any
+) -> tuple[IrisState, Array, Any, Array]:
     """Make one step of a kind's optimiser.
 
     `loss` returns the loss and further results, of the parameters of all networks.
