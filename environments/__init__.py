@@ -25,19 +25,12 @@ from environments.errors import (
 )
 from environments.output_checks import require_declared_outputs
 from environments.processes import available_processors
-from environments.registry import (
-    EnvironmentGroup,
-    frames_per_action,
-    group_by_dynamics,
-    make,
-    suite,
-)
+from environments.registry import TaskGroup, frames_per_action, group_by_dynamics, make, suite
 from environments.simulators import JaxSimulators, seed_of, start
 
 __all__ = [
     "EngineDiedError",
     "Environment",
-    "EnvironmentGroup",
     "EnvironmentNameError",
     "Filmed",
     "FilmedSimulator",
@@ -50,6 +43,7 @@ __all__ = [
     "Simulator",
     "SimulatorError",
     "Simulators",
+    "TaskGroup",
     "available_processors",
     "episode_results",
     "frames_per_action",

@@ -143,7 +143,7 @@ class Simulators(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Environment:
-    """A named environment: dynamics, and a task with these dynamics.
+    """A named environment: dynamics, and a task with these dynamics. Other rooms call it a task.
 
     Attributes:
       name: in the registry, for example `"grid57/00_dense_fixed"`.

@@ -110,7 +110,7 @@ _MODULES = {
 PLUGINS = plugins.define("disco.environments", Environment)
 
 
-class EnvironmentGroup(NamedTuple):
+class TaskGroup(NamedTuple):
     """Environments of equal dynamics: one compiled program, vmapped over agents.
 
     Attributes:
@@ -224,13 +224,13 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*listed, *plugins.names(PLUGINS))))
 
 
-def group_by_dynamics(environments: Iterable[Environment]) -> list[EnvironmentGroup]:
+def group_by_dynamics(environments: Iterable[Environment]) -> list[TaskGroup]:
     """Group environments by their dynamics, in order of first appearance."""
     by_dynamics: dict[JaxEnvironment | HostEnvironment, list[Environment]] = {}
     for environment in environments:
         by_dynamics.setdefault(environment.dynamics, []).append(environment)
     return [
-        EnvironmentGroup(
+        TaskGroup(
             dynamics=dynamics,
             task_params=_stack_params(members),
             names=tuple(member.name for member in members),

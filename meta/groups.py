@@ -152,7 +152,7 @@ def _check_validation(meta: MetaConfig, group: AgentGroup) -> None:
 def _assign_indices(
     size: int,
     tasks: Sequence[environments.Environment],
-    grouped: Sequence[environments.EnvironmentGroup],
+    grouped: Sequence[environments.TaskGroup],
 ) -> list[list[int]]:
     """Return each group's agents as indices in the population.
 

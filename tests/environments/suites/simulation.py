@@ -4,16 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from environments import EnvironmentGroup, stream
+from environments import TaskGroup, stream
 from environments.suites.grid_worlds import ORTHOGONAL
 from tests.environments.streams import dynamics_of
 
 FAR = 500.0  # farther than any way is long
 
 
-def random_and_greedy_returns(
-    group: EnvironmentGroup, *, steps: int, batch: int = 8, seed: int = 0
-):
+def random_and_greedy_returns(group: TaskGroup, *, steps: int, batch: int = 8, seed: int = 0):
     """Mean episode return of random actions and of greedy ones, each float `[tasks]`.
 
     Greedy: by the shortest way to the nearest good, around what costs.
