@@ -211,12 +211,12 @@ def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
     _require_own_folders(task.name for task in experiment.tasks)
     settings, checked = experiment.config.training, set()
     for contender, task in itertools.product(contenders, experiment.tasks):
-        task = contender.observed(task)
-        contender.check(task, settings.num_steps)
-        if contender.own_training is not None or (contender.name, task.dynamics) in checked:
+        task = contender.configured.choose_images(task)
+        contender.configured.check(task, settings.num_steps)
+        if contender.configured.trains_itself or (contender.name, task.dynamics) in checked:
             continue
         checked.add((contender.name, task.dynamics))
-        agent = contender.make(task)
+        agent = contender.configured.make(task)
         require_consistent(agent.experience)
         schedules(agent.experience, settings.num_steps)
         settings.num_unrolls(agent.experience.steps_per_unroll)
@@ -234,12 +234,12 @@ def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> N
     config, checked = experiment.config, set()
     for group in job_groups(runs, experiment.runs_per_job):
         contender, task = group[0].contender, group[0].task
-        if contender.own_training is not None or (contender.name, task.dynamics) in checked:
+        if contender.configured.trains_itself or (contender.name, task.dynamics) in checked:
             continue
         checked.add((contender.name, task.dynamics))  # The first group is the largest.
         require_memory_for_runs(
             f"{contender.name} on {task.name}",
-            contender.make(task),
+            contender.configured.make(task),
             task.dynamics,
             len(group),
             config.num_steps,

@@ -61,7 +61,13 @@ class ContenderRun(records.Run):
     ) -> "ContenderRun":
         """Return the run on a task with the seed of this index."""
         folder = storage.run_path(workdir.absolute(), contender.name, task.name, index)
-        return cls(contender.observed(task), config.all_seeds[index], folder, contender, index)
+        return cls(
+            contender.configured.choose_images(task),
+            config.all_seeds[index],
+            folder,
+            contender,
+            index,
+        )
 
     def __str__(self) -> str:
         return f"{self.contender.name} on {self.task.name}, seed {self.index}"
@@ -80,11 +86,11 @@ def job_groups(runs: Sequence[ContenderRun], most: int | None) -> Iterator[list[
         if not _mixes_contenders():
             return name
         run = next(x for x in runs if (x.contender.name, x.task.dynamics) == (name, dynamics))
-        return split_agent(run.contender.make(run.task))[0]
+        return split_agent(run.contender.configured.make(run.task))[0]
 
     groups: dict[Any, list[ContenderRun]] = {}
     for run in runs:
-        is_alone = run.task.is_host or run.contender.own_training is not None
+        is_alone = run.task.is_host or run.contender.configured.trains_itself
         key = id(run) if is_alone else kind(run.contender.name, run.task.dynamics)
         groups.setdefault((key, run.task.dynamics), []).append(run)
     for group in groups.values():
@@ -110,13 +116,13 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
 
     That is how many steps their optimiser makes, and how many parameters they learn.
     """
-    if contender.own_training is not None:
+    if contender.configured.trains_itself:
         return contender
     by_specs: dict[str, Agent] = {}
-    for task in map(contender.observed, tasks):
+    for task in map(contender.configured.choose_images, tasks):
         specs = repr((task.dynamics.observation_spec(), task.dynamics.action_spec()))
         if specs not in by_specs:
-            by_specs[specs] = contender.make(task)
+            by_specs[specs] = contender.configured.make(task)
     agents = list(by_specs.values())
     experience = agents[0].experience
     found: dict[str, Any] = {
@@ -158,10 +164,10 @@ def train_runs(
     compilation.limit_programs()
     contender, task = group[0].contender, group[0].task
     settings = config.training
-    if contender.own_training is not None:
-        one = self_contained.train(contender.own_training, group[0], settings, report)
+    if contender.configured.trains_itself:
+        one = self_contained.train(contender.configured, group[0], settings, report)
         return [RunResult.of(one, config, "unknown (self-contained agent)")]
-    by_name = {run.contender.name: run.contender.make(task) for run in group}
+    by_name = {run.contender.name: run.contender.configured.make(task) for run in group}
     agents = [by_name[run.contender.name] for run in group]
     if task.is_host:
         trained = [host.train(agents[0], group[0], settings, report)]

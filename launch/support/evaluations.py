@@ -29,9 +29,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     ALGORITHMS,
     TUNED_SETTINGS,
-    AlgorithmContender,
     Contender,
-    RuleContender,
     make_contenders,
     rule_contenders,
 )
@@ -135,7 +133,7 @@ def contenders_of(
 def tuned_of(contenders: Sequence[Contender]) -> dict[str, Settings]:
     """Return the settings that a search has found, by the algorithm's or the rule's name."""
     return {
-        x.kind if isinstance(x, AlgorithmContender) else x.name: x.source[TUNED_SETTINGS]
+        x.name if x.is_rule else x.kind: x.source[TUNED_SETTINGS]
         for x in contenders
         if TUNED_SETTINGS in x.source
     }
@@ -202,13 +200,11 @@ def identity(
     Returns:
       JSON values, and dataclasses of these.
     """
-    rules = [x for x in contenders if isinstance(x, RuleContender)]
-    algorithms = [x for x in contenders if isinstance(x, AlgorithmContender) and not x.is_random]
     return {
         "tasks": [task.name for task in tasks],
-        "rules": {x.name: x.parameters_sha256 for x in rules},
+        "rules": {x.name: x.parameters_sha256 for x in contenders if x.is_rule},
         "config": config,
-        "agents": {x.name: dict(x.settings) for x in algorithms},
+        "agents": {x.name: dict(x.settings) for x in contenders if x.is_baseline},
         "command": command,
         "task_files": {task.name: task.sha256 for task in tasks if task.sha256},
         "tuned": tuned_of(contenders),
@@ -242,8 +238,8 @@ def show_dry_run(experiment: Experiment, contenders: Sequence[Contender]) -> Non
             group = next(iter(job_groups(missing, experiment.runs_per_job)))
             speed = _steps_per_second(group, config)
             total += steps / speed
-            if contender.own_training is None:
-                agent, dynamics = contender.make(group[0].task), group[0].task.dynamics
+            if not contender.configured.trains_itself:
+                agent, dynamics = contender.configured.make(group[0].task), group[0].task.dynamics
                 state, stored, saved = bytes_of_run(agent, dynamics, config.num_steps)
                 held = max(held, len(group) * (state + stored))
                 checkpoints = max(checkpoints, 2 * len(group) * saved)  # The newest two.
@@ -311,9 +307,9 @@ def keep_rules(
     changes = {} if config.rule_discount is None else {"discount": config.rule_discount}
     for contender in contenders:
         name = contender.source.get("file", "")
-        if isinstance(contender, RuleContender) and find_plugin(name) is None:
+        if contender.is_rule and find_plugin(name) is None:
             copy = copy_of_rule(copies_in(folder), contender.name)
-            keep_rule(name, copy, contender.loaded, **changes)
+            keep_rule(name, copy, contender.rule, **changes)
 
 
 def read_flags(values: Any) -> tuple[tuple[Environment, ...], EvaluationConfig]:

@@ -14,7 +14,7 @@ import disco
 import environments
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders
+from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders, tuned_rule
 from evaluation.report.drawing import contender_styles
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
@@ -121,7 +121,7 @@ def test_a_learning_rate_falls_over_the_lifetime_of_the_discovery(tmp_path):
     assert length(30, agent=own) == 30 * steps
     config = dataclasses.replace(CONFIG, budget=30 * steps)
     (own,) = rule_contenders([file], config)
-    tuned = own.tuned({"end_learning_rate": 0.1}, config.budget)
+    tuned = tuned_rule(own, config, {"end_learning_rate": 0.1})
     assert tuned.agent.lifetime == 30 * steps
 
 
@@ -130,7 +130,7 @@ def test_a_rule_whose_agents_learning_rate_fell_has_such_agents(tmp_path):
     file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": 0.25}})
 
     def made(config, **tuned):
-        contender = rule_contenders([file], config)[0].tuned(tuned, config.budget)
+        contender = tuned_rule(rule_contenders([file], config)[0], config, tuned)
         agent = contender.agent
         assert agent.lifetime == config.budget
         return agent.end_learning_rate, contender.source["end_learning_rate_from"]

@@ -15,7 +15,7 @@ from agents.registry import TrainingReport as Report
 from environments.simulators import Episode
 from evaluation import training
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, make_contenders
+from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import Experiment, evaluate
 from evaluation.executors import JobsFailedError
 from tests.annotations import unchecked
@@ -49,9 +49,9 @@ class NoSettings:
     pass
 
 
-def contender_of(agent: Scripted, name: str) -> AlgorithmContender:
+def contender_of(agent: Scripted, name: str) -> Contender:
     algorithm = Algorithm(name, "", {"default": NoSettings()}, train=agent.train)
-    return AlgorithmContender.of(name, name, Configured(algorithm, NoSettings()))
+    return Contender.of(name, name, Configured(algorithm, NoSettings()))
 
 
 def reports(first: int, last: int, every: int = 400) -> list[Report]:
