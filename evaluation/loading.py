@@ -33,7 +33,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender
 from evaluation.report.stored import read_manifest
 from evaluation.rules import copies_in, copy_of_rule, fingerprint, load
-from evaluation.training import ContenderRun
+from evaluation.runs import ContenderRun
 from training import records
 from training.host_collection import make_act
 

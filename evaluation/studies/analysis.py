@@ -41,9 +41,9 @@ from evaluation.report.drawing import Curve, draw_line_panels
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
 from evaluation.report.stored import merge, read_manifest
+from evaluation.runs import ContenderRun
 from evaluation.studies import plots, policy_updates, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
-from evaluation.training import ContenderRun
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
 _INFLUENCE_STEPS = 30

@@ -25,10 +25,10 @@ from evaluation.report.discoveries import Discovery
 from evaluation.report.stored import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult
 from evaluation.rules import fingerprint
+from evaluation.runs import ContenderRun, train_runs
 from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
-from evaluation.training import ContenderRun, train_runs
 from evaluation.tuned_settings import Tuned, TunedSettings
 from training.schedule import Report
 

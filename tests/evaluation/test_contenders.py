@@ -15,6 +15,7 @@ import environments
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders, tuned_rule
+from evaluation.evaluate import Experiment
 from evaluation.report.drawing import contender_styles
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
@@ -350,9 +351,9 @@ def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
     config = dataclasses.replace(
         CONFIG, seeds=1, budget=128, num_points=1, resamples=10, strip_frames=0
     )
-    tasks = (environments.make("catch/5x5"),)
-    values = evaluate_flags(tmp_path, "short_traces")
-    command.run(values, tasks, config)
+    experiment = Experiment([environments.make("catch/5x5")], config, tmp_path)
+    values = evaluate_flags("short_traces")
+    command.run_evaluation(values, experiment)
     monkeypatch.setattr(package, "LAMBDA", 0.7)
     with pytest.raises(ValueError, match="short_traces"):
-        command.run(values, tasks, config)
+        command.run_evaluation(values, experiment)

@@ -18,7 +18,7 @@ from disco_common import stopping
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders, rule_contenders
 from evaluation.results import RunResult
-from evaluation.training import ContenderRun, train_runs
+from evaluation.runs import ContenderRun, train_runs
 from tests.agents import tiny
 from tests.agents.common import without_speed
 from tests.agents.tiny import dreamer, iris

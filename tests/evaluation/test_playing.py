@@ -17,7 +17,7 @@ from environments.simulators import Episode
 from evaluation import playing
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders
-from evaluation.training import ContenderRun, train_runs
+from evaluation.runs import ContenderRun, train_runs
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
