@@ -13,31 +13,14 @@ from typing import Any
 import environments
 from agents.encoders import has_images
 from agents.networks import NetworkConfig
-from agents.protocol import Agent
+from agents.protocol import Agent, TrainingReport
 from agents.rule_agent import AgentConfig
 from agents.search_space import DEFAULTS, Ranges, Settings, Shared
 from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
-from environments.simulators import Episode
 
 IMAGES = "images"  # In `Configured.by_task`, all environments with images.
 _KINDS = {bool: "true or false", int: "a number without point", float: "a number", str: "a name"}
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingReport:
-    """The progress of an algorithm that trains itself, since its last report.
-
-    Attributes:
-      environment_steps: of the run so far, over all of its environments.
-      episodes: that ended since the last report.
-      metrics: to record, by name, such as losses. A metric that is not finite marks the run as not
-        finite.
-    """
-
-    environment_steps: int
-    episodes: Sequence[Episode] = ()
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,11 +202,7 @@ class Configured:
         return environments.with_images(task, *images) if images else task
 
     def make(self, task: environments.Environment) -> Agent:
-        """Return the agent for a task, which is made once for all tasks of equal dynamics.
-
-        Raises:
-          ValueError: if it cannot act or learn there.
-        """
+        """Return a task's agent, made once for equal dynamics, or raise ValueError if it can't act."""
         if self.algorithm.make is None:
             raise ValueError(f"{self.algorithm.name} trains itself.")
         config = self.config_for(task)
