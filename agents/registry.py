@@ -202,7 +202,7 @@ class Configured:
         return environments.with_images(task, *images) if images else task
 
     def make(self, task: environments.Environment) -> Agent:
-        """Return a task's agent, made once for equal dynamics, or raise ValueError if it can't act."""
+        """Return a task's agent, made once for equal dynamics; ValueError if it cannot act."""
         if self.algorithm.make is None:
             raise ValueError(f"{self.algorithm.name} trains itself.")
         config = self.config_for(task)

@@ -197,11 +197,13 @@ def make_contenders(
       ValueError: if an agent is unknown or its configuration is impossible, two contenders have
         the same name, no contender reads a change, or tuned settings do not fit.
     """
+    fingerprints = {x.name: x.parameters_sha256 for x in rules}
+    found = {} if tuned is None else tuned.chosen(config, fingerprints)
     contenders = (
         random_policy(config),
-        *(_algorithm(name, config, tuned, changes) for name in config.baselines),
-        *(_with_tuned_agent(x, config, tuned) for x in rules),
-        *(_algorithm(name, config, None, changes) for name in agents),
+        *(_algorithm(name, config, found, changes) for name in config.baselines),
+        *(tuned_rule(x, config, found[x.name]) if x.name in found else x for x in rules),
+        *(_algorithm(name, config, {}, changes) for name in agents),
     )
     for contender in contenders:
         if [x.name for x in contenders].count(contender.name) > 1:
@@ -246,14 +248,6 @@ def _require_read(
             )
 
 
-def _with_tuned_agent(
-    rule: Contender, config: EvaluationConfig, tuned: TunedSettings | None
-) -> Contender:
-    """Return a rule with its tuned settings, if it has any."""
-    settings = tuned and tuned.of_rule(rule.name, rule.parameters_sha256, config)
-    return rule if settings is None else tuned_rule(rule, config, settings)
-
-
 def _has_network(configured: Configured, network: NetworkConfig) -> bool:
     """Return whether an algorithm has a network for images, instead of its literature's."""
     found = (configured.config, *configured.by_task.values())
@@ -270,22 +264,24 @@ def random_policy(config: EvaluationConfig) -> Contender:
 def _algorithm(
     name: str,
     config: EvaluationConfig,
-    tuned: TunedSettings | None,
+    tuned: Mapping[str, Settings],
     changes: Mapping[str, Any],
 ) -> Contender:
     """Return the contender of an algorithm `NAME/PARAMETERS` or `NAME_tuned`.
+
+    `tuned` are as of `TunedSettings.chosen`, `changes` as of `make_contenders`.
 
     Raises:
       ValueError: if there is none, it has no tuned settings, or a setting does not fit.
     """
     family = algorithm_of(name)
     if name in config.tuned_baselines:
-        if tuned is None:
+        if family not in tuned:
             raise ValueError(
                 f"baselines has {name!r}, and there are no tuned settings of {family!r}; expected"
                 f" some (launch.tune, --tuned=FILE), or {family!r}, with its literature's settings."
             )
-        return tuned_algorithm(name, family, config, tuned.of_baseline(name, config))
+        return tuned_algorithm(name, family, config, tuned[family])
     algorithm = registry.find(name)
     made = algorithm.in_evaluation(config.shared, name.partition("/")[2])
     if algorithm.has_literature and config.agent.network.channels:
