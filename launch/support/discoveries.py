@@ -26,8 +26,8 @@ from evaluation.report.discovery_section import discovery_curves
 from evaluation.rules import fingerprint
 from launch.support import processes, workdirs
 from launch.support.command_flags import split_values
+from launch.support.discovery_rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.display import print_needs, progress_bar
-from launch.support.rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import META_STEP, PROBE, Tracking, by_tag, trackers
 from launch.support.workdirs import code_version

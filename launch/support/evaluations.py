@@ -49,6 +49,7 @@ from evaluation.scoring import references
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, TunedSettings
 from launch.support import tracking, workdirs
 from launch.support.command_flags import listed_paths
+from launch.support.discovery_rules import keep_rule
 from launch.support.display import print_needs, progress_bar
 from launch.support.evaluation_flags import (
     RUNS_PER_RAY_JOB,
@@ -59,7 +60,6 @@ from launch.support.evaluation_flags import (
     opened_executor,
     suites_of,
 )
-from launch.support.rules import keep_rule
 from launch.support.workdirs import code_version
 from training.memory_budget import bytes_of_run
 from training.passes import runs_per_pass

@@ -27,9 +27,9 @@ from evaluation.tuned_settings import (
     Tuned,
     TunedSettings,
 )
-from launch.support import evaluations, rules
+from launch.support import discovery_rules, evaluations
 from launch.support.discoveries import discover
-from launch.support.rules import export
+from launch.support.discovery_rules import export
 from launch.support.settings import DiscoverSettings, RuleSettings, make_rule
 from tests.environments.suites import boxoban
 from tests.evaluation.common import BASELINES
@@ -129,16 +129,16 @@ def test_rule_file_that_is_replaced_while_a_run_starts(start, tmp_path):
     settings, workdir = settings_with(start), tmp_path / "run"
     workdir.mkdir()
     with pytest.raises(ValueError, match=r"s\.npz' was replaced while the run was starting; try"):
-        rules.keep_start(settings, workdir, rule)
+        discovery_rules.keep_start(settings, workdir, rule)
     assert not list(workdir.iterdir())
-    rules.keep_start(settings, workdir, disco.load(start))
+    discovery_rules.keep_start(settings, workdir, disco.load(start))
     with pytest.raises(ValueError, match="was started with another rule at the same time"):
-        rules.keep_start(settings, workdir, rule)
+        discovery_rules.keep_start(settings, workdir, rule)
 
 
 def test_rule_of_the_zoo_is_copied_too(tmp_path):
     settings = dataclasses.replace(get_settings(), rule=RuleSettings(start="grid57"))
-    rules.keep_start(settings, tmp_path, disco.load("grid57"))
+    discovery_rules.keep_start(settings, tmp_path, disco.load("grid57"))
     assert disco.load(tmp_path / "start.npz").sizes == disco.load("grid57").sizes
     assert fingerprint(make_rule(settings, tmp_path)) == fingerprint(disco.load("grid57"))
 
