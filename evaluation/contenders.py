@@ -22,7 +22,7 @@ from agents.registry import Algorithm, Configured
 from agents.rule_agent import AgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings
 from evaluation.config import EvaluationConfig, algorithm_of
-from evaluation.rules import agent_of, copy_of_rule, distinct_names, fingerprint, load
+from evaluation.rules import read
 from evaluation.tuned_settings import TunedSettings
 
 RANDOM = "random"
@@ -324,32 +324,10 @@ def tuned_rule(rule: Contender, config: EvaluationConfig, settings: Settings) ->
 
 
 def rule_contenders(
-    rules: Sequence[str], config: EvaluationConfig, copies: pathlib.Path | None = None
+    rules: Sequence[str], config: EvaluationConfig, workdir: pathlib.Path | None = None
 ) -> list[Contender]:
     """Return the contenders of rules, which are not tuned.
 
-    Args:
-      rules: names of rules (`disco.rule_sources`), or of other packages' rules.
-      config: of the evaluation.
-      copies: folder with copies of rule files (`copy_of_rule`), which are read if the files no
-        longer exist.
-
-    Raises:
-      FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
-      ValueError: if a rule has no discount to set, or its name is not its own.
+    Arguments and errors are those of `evaluation.rules.read`.
     """
-    found = []
-    for name, rule in zip(distinct_names(rules), rules, strict=True):
-        copy = None if copies is None else copy_of_rule(copies, name)
-        loaded, header, sha256 = load(name, rule, copy, config.rule_discount)
-        agent, origins = agent_of(rule, header, config)
-        source = {
-            "file": rule,
-            **sha256,
-            "parameters_sha256": fingerprint(loaded),
-            "header": header,
-            **{f"{x}_from": origin for x, origin in origins.items()},
-        }
-        agent = dataclasses.replace(agent, lifetime=agent.lifetime or config.budget)
-        found.append(Contender.of_rule(name, loaded, agent, source))
-    return found
+    return [Contender.of_rule(*one) for one in read(rules, config, workdir)]

@@ -25,7 +25,6 @@ def main() -> None:
     from disco_common.terminal import printable
     from evaluation.contenders import rule_contenders
     from evaluation.evaluate import check
-    from evaluation.rules import copies_in
     from evaluation.studies.analysis import AnalysisConfig, analyse
     from launch.support import evaluations
 
@@ -36,8 +35,7 @@ def main() -> None:
         )
     experiment = evaluations.prepare_tasks(values)
     settings = AnalysisConfig(values.steps, values.environments, values.horizon)
-    copies = copies_in(experiment.folder)
-    (contender,) = rule_contenders([values.rule], experiment.config, copies)
+    (contender,) = rule_contenders([values.rule], experiment.config, experiment.folder)
     check(experiment, [contender])
     with evaluations.opened("analyse", experiment, [contender], [f"config.{unread}"]) as started:
         files = analyse(started, contender, settings)

@@ -29,14 +29,12 @@ def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
     from evaluation.contenders import rule_contenders
-    from evaluation.rules import copies_in
     from evaluation.studies import evolution
     from launch.support import evaluations
 
     values = flags.FLAGS
     experiment = evaluations.prepare_tasks(values, baselines=(), seeds=1)
-    copies = copies_in(experiment.folder)
-    (contender,) = rule_contenders([values.rule], experiment.config, copies)
+    (contender,) = rule_contenders([values.rule], experiment.config, experiment.folder)
     settings = evolution.EvolutionConfig(
         generations=values.generations,
         population=values.population,

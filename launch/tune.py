@@ -26,7 +26,6 @@ def main() -> None:
     from agents.search_space import RULE_RANGES
     from disco_common.terminal import printable
     from evaluation.contenders import rule_contenders
-    from evaluation.rules import copies_in
     from evaluation.studies import tuning
     from evaluation.tuned_settings import TUNED_FILE
     from launch.support import evaluations
@@ -38,7 +37,7 @@ def main() -> None:
     rules = listed_paths(values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
-    evaluated = rule_contenders(rules, config, copies_in(folder))
+    evaluated = rule_contenders(rules, config, folder)
     searched = {
         "ranges": {x: _described(ranges) for x, ranges in tuning.all_ranges().items()},
         "rule_ranges": _described(RULE_RANGES),

@@ -43,7 +43,7 @@ from evaluation.evaluate import (
 )
 from evaluation.executors import Executor, LocalExecutor, RayExecutor
 from evaluation.report.evaluation_files import WrittenEvaluation
-from evaluation.rules import copies_in, copy_of_rule, find_plugin
+from evaluation.rules import copy_of_rule, find_plugin
 from evaluation.runs import ContenderRun, job_groups, train_runs
 from evaluation.scoring import references
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, TunedSettings
@@ -152,7 +152,7 @@ def contenders_of(
     contender reads, too.
     """
     config = experiment.config
-    own = rule_contenders(rules, config, copies_in(experiment.folder))
+    own = rule_contenders(rules, config, experiment.folder)
     tuned = tuned_settings.find(tuned_file, experiment.folder)
     contenders = make_contenders(own, config, agents, tuned, changes)
     used = tuned_of(contenders)
@@ -336,5 +336,4 @@ def keep_rules(
     for contender in contenders:
         name = contender.source.get("file", "")
         if contender.is_rule and find_plugin(name) is None:
-            copy = copy_of_rule(copies_in(folder), contender.name)
-            keep_rule(name, copy, contender.rule, **changes)
+            keep_rule(name, copy_of_rule(folder, contender.name), contender.rule, **changes)

@@ -88,7 +88,7 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
     (made,) = rule_contenders([str(file)], CONFIG)
     made = dataclasses.replace(made, name="mine, width x2")  # Of a study: the copy is the file's.
     (stored,) = written(tmp_path, [made])
-    assert restored(stored, CONFIG, copies) is not None
+    assert restored(stored, CONFIG, tmp_path) is not None
     copies.mkdir()
     shutil.copy(file, copies / "mine.npz")
     for damage in (b"damaged", None):
@@ -96,12 +96,12 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
             disco.save(disco.load("grid57"), file)
         else:
             file.write_bytes(damage)
-        found = restored(stored, CONFIG, copies)
+        found = restored(stored, CONFIG, tmp_path)
         assert found.is_rule
         assert jax.tree.structure(found.rule) == jax.tree.structure(made.rule)
     (copies / "mine.npz").unlink()
     with pytest.raises(ValueError, match="The rule 'mine, width x2' is gone"):
-        restored(stored, CONFIG, copies)
+        restored(stored, CONFIG, tmp_path)
 
 
 def test_an_agent_with_other_settings_than_its_name_says_is_refused(tmp_path):
