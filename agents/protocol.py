@@ -15,6 +15,7 @@ environments.
 
 import dataclasses
 import enum
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import chex
@@ -24,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from agents.history import HistorySpec
 from disco.types import Leaf
+from environments.simulators import Episode
 
 State = Any
 """A pytree of arrays: all that an update changes. Evaluations count its `params`, if any."""
@@ -306,3 +308,19 @@ class ImaginingAgent(Agent, Protocol):
             anything.
         """
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingReport:
+    """The progress of an algorithm that trains itself, since its last report.
+
+    Attributes:
+      environment_steps: of the run so far, over all of its environments.
+      episodes: that ended since the last report.
+      metrics: to record, by name, such as losses. A metric that is not finite marks the run as not
+        finite.
+    """
+
+    environment_steps: int
+    episodes: Sequence[Episode] = ()
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)

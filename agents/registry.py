@@ -13,31 +13,14 @@ from typing import Any
 import environments
 from agents.encoders import has_images
 from agents.networks import NetworkConfig
-from agents.protocol import Agent
+from agents.protocol import Agent, TrainingReport
 from agents.rule_agent import AgentConfig
 from agents.search_space import DEFAULTS, Ranges, Settings, Shared
 from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
-from environments.simulators import Episode
 
 IMAGES = "images"  # In `Configured.by_task`, all environments with images.
 _KINDS = {bool: "true or false", int: "a number without point", float: "a number", str: "a name"}
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingReport:
-    """The progress of an algorithm that trains itself, since its last report.
-
-    Attributes:
-      environment_steps: of the run so far, over all of its environments.
-      episodes: that ended since the last report.
-      metrics: to record, by name, such as losses. A metric that is not finite marks the run as not
-        finite.
-    """
-
-    environment_steps: int
-    episodes: Sequence[Episode] = ()
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +35,7 @@ class Algorithm:
       paper: authors, year and address.
       presets: settings by name, frozen dataclasses of one class. The first is the default. If they
         have `images`, these are the side in pixels and the channels of the images that it learns
-        from, where an environment offers several (`Configured.observed`).
+        from, where an environment offers several (`Configured.choose_images`).
       make: returns the agent for an environment, equal ones for equal dynamics. It raises
         `ValueError` if the agent cannot act or learn there, with what it found and expected.
       check: raises `ValueError` if a run of a number of environment steps is not possible.
@@ -185,6 +168,17 @@ class Configured:
     algorithm: Algorithm
     config: Any
     by_task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    _agents: dict[Any, Agent] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_agents": {}}  # Only what makes agents has to be picklable.
+
+    @property
+    def trains_itself(self) -> bool:
+        """Whether it has its own training loop, and makes no agents."""
+        return self.algorithm.train is not None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -199,7 +193,7 @@ class Configured:
             names.append(IMAGES)
         return next((self.by_task[x] for x in names if x in self.by_task), self.config)
 
-    def observed(self, task: environments.Environment) -> environments.Environment:
+    def choose_images(self, task: environments.Environment) -> environments.Environment:
         """Return a task with the images that the algorithm chooses, where it offers several.
 
         Their side in pixels and channels are `images` of the config, which may be empty.
@@ -208,17 +202,22 @@ class Configured:
         return environments.with_images(task, *images) if images else task
 
     def make(self, task: environments.Environment) -> Agent:
-        """Return the agent for a task, or raise ValueError if it cannot act or learn there."""
+        """Return a task's agent, made once for equal dynamics; ValueError if it cannot act."""
         if self.algorithm.make is None:
             raise ValueError(f"{self.algorithm.name} trains itself.")
-        return self.algorithm.make(self.config_for(task), task)
+        config = self.config_for(task)
+        known = id(config), task.dynamics
+        if known not in self._agents:
+            self._agents[known] = self.algorithm.make(config, task)
+        return self._agents[known]
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
-        """Raise ValueError if the task's specs or the number of environment steps do not fit."""
+        """Raise ValueError if a run of a number of environment steps is not possible on a task.
+
+        Whether an agent can act there shows as it is made.
+        """
         if self.algorithm.check is not None:
             self.algorithm.check(self.config_for(task), task, num_steps)
-        elif self.algorithm.train is None:
-            self.make(task)
 
     def train(
         self,

@@ -1,6 +1,7 @@
 """Configuration of an evaluation: agents, budgets, baselines, and scoring."""
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import numpy as np
@@ -164,14 +165,14 @@ class EvaluationConfig:
         """Environment steps of a run."""
         return self.num_updates * self.agent.steps_per_update
 
-    @property
+    @functools.cached_property
     def intervals(self) -> tuple[Int[np.ndarray, "points"], int]:
         """The updates at which a curve's intervals end, and the update before the window."""
         points = np.linspace(0, self.num_updates, self.num_points + 1)
         ends = np.unique(np.round(points).astype(int))[1:]
         return ends, self.num_updates - max(1, round(self.num_updates * self.score_window))
 
-    @property
+    @functools.cached_property
     def training(self) -> TrainingConfig:
         """The length of a run, and the ends of its intervals."""
         ends, window_start = self.intervals

@@ -81,7 +81,7 @@ class LocalExecutor:
     def __exit__(self, *exception: Any) -> None:
         pass
 
-    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
+    def run_jobs(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
         """Run all jobs; return each one's last error, empty if it is done.
 
         An interrupt of this process ends all jobs.
@@ -198,8 +198,8 @@ class RayExecutor:
     def __exit__(self, *exception: Any) -> None:
         self._ray.shutdown()
 
-    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
-        """Do as `LocalExecutor.run` does."""
+    def run_jobs(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
+        """Do as `LocalExecutor.run_jobs` does."""
         ray = self._ray
         work = ray.remote(
             num_cpus=self.cpus_per_job,

@@ -4,8 +4,8 @@
 
 Started again with the same workdir, the command continues from the newest good checkpoint. SIGTERM
 and Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
-metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.support.rules`) and, when
-the run ends or is stopped, `curves.png`.
+metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.support.discovery_rules`)
+and, when the run ends or is stopped, `curves.png`.
 
 A run may consist of several processes, each with its own devices and simulators: see
 `launch.support.processes`. If one of them is stopped, all end with status 143.

@@ -14,7 +14,6 @@ only the generations that are missing; with more `--generations`, it continues t
 """
 
 import dataclasses
-import pathlib
 
 from absl import flags
 
@@ -30,15 +29,12 @@ def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
     from evaluation.contenders import rule_contenders
-    from evaluation.evaluate import Experiment
-    from evaluation.rules import copies_in
     from evaluation.studies import evolution
     from launch.support import evaluations
 
     values = flags.FLAGS
-    tasks, config = evaluations.read_flags(values)
-    config = dataclasses.replace(config, baselines=(), seeds=1)
-    (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
+    experiment = evaluations.prepare_tasks(values, baselines=(), seeds=1)
+    (contender,) = rule_contenders([values.rule], experiment.config, experiment.folder)
     settings = evolution.EvolutionConfig(
         generations=values.generations,
         population=values.population,
@@ -46,14 +42,14 @@ def main() -> None:
         sigma=values.sigma,
         seed=values.search_seed,
     )
-    evolution.check(Experiment(tasks, config, pathlib.Path(values.workdir)), contender, settings)
+    evolution.check(experiment, contender, settings)
     of_start = contender.source["header"].get("provenance", {})
     kept = {name: x for name, x in of_start.items() if name not in _OF_ANOTHER_RULE}
     changeable = ["search.generations"]
     with evaluations.opened(
-        "evolve", values, tasks, config, [contender], changeable, search=settings
-    ) as experiment:
-        own = dataclasses.replace(experiment, provenance={**kept, **experiment.provenance})
+        "evolve", experiment, [contender], changeable, search=settings
+    ) as started:
+        own = dataclasses.replace(started, provenance={**kept, **started.provenance})
         evolution.evolve(own, contender, settings)
     names = (evolution.RULE, evolution.TABLE, f"{evolution.PLOT}.png")
     print(f"Written: {', '.join(printable(experiment.folder / name) for name in names)}")

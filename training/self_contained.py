@@ -6,7 +6,8 @@ A run's folder contains the records of all runs (`training.records`), and the ag
 import contextlib
 import time
 
-from agents.registry import Configured, TrainingReport
+from agents.protocol import TrainingReport
+from agents.registry import Configured
 from disco_common import stopping
 from training.records import EpisodeSums, Records, Run, TrainedRun
 from training.schedule import Report, TrainingConfig

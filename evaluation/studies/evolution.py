@@ -35,7 +35,7 @@ from disco_common.files import write_atomically
 from disco_common.json_lines import dumps, read_object
 from disco_common.ranges import Count, Positive, Range, require_ranges
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import RuleContender
+from evaluation.contenders import Contender
 from evaluation.evaluate import Experiment
 from evaluation.executors import Show
 from evaluation.report.drawing import Curve, Drawing, draw_line_panels
@@ -87,7 +87,7 @@ class Generation(NamedTuple):
 
 
 def check(
-    experiment: Experiment, contender: RuleContender, settings: EvolutionConfig
+    experiment: Experiment, contender: Contender, settings: EvolutionConfig
 ) -> tuple[disco.AnchoredRule, dict[str, references.Reference]]:
     """Return the rule, and the reference scores of the tasks that have some.
 
@@ -115,7 +115,7 @@ def check(
 
 
 def evolve(
-    experiment: Experiment, contender: RuleContender, settings: EvolutionConfig
+    experiment: Experiment, contender: Contender, settings: EvolutionConfig
 ) -> list[Generation]:
     """Search, or continue a search; write the files.
 
@@ -176,7 +176,7 @@ def _draw_tasks(
     return [tasks[random.choice(part)] for part in parts]
 
 
-def _candidate(contender: RuleContender, change: Float[np.ndarray, "D"]) -> RuleContender:
+def _candidate(contender: Contender, change: Float[np.ndarray, "D"]) -> Contender:
     """Return the contender, its rule and its agent's learning rate changed.
 
     Args:
@@ -188,15 +188,12 @@ def _candidate(contender: RuleContender, change: Float[np.ndarray, "D"]) -> Rule
     assert isinstance(rule, disco.AnchoredRule)
     prior = change[:-1].reshape(-1, rule.sizes.prior_outputs)
     rate = contender.agent.learning_rate * math.exp(change[-1])
-    return dataclasses.replace(
-        contender,
-        rule=with_prior(rule, prior),
-        agent=dataclasses.replace(contender.agent, learning_rate=rate),
-    )
+    agent = dataclasses.replace(contender.agent, learning_rate=rate)
+    return contender.changed(rule=with_prior(rule, prior), agent=agent)
 
 
 def _fitness(
-    candidates: Sequence[RuleContender],
+    candidates: Sequence[Contender],
     tasks: Sequence[environments.Environment],
     config: EvaluationConfig,
     known: Mapping[str, references.Reference],
@@ -209,7 +206,7 @@ def _fitness(
     steps = number * len(candidates) * len(tasks) * config.num_steps  # Of the search so far.
     for group in environments.group_by_dynamics(tasks):
         members = [by_name[name] for name in group.names]
-        agents = [one.make(members[0]) for one in candidates]
+        agents = [one.configured.make(members[0]) for one in candidates]
         returns = device_program.mean_returns(
             agents, members, seed, settings, lambda made, before=steps: show(before + made, {}, "")
         )
@@ -230,7 +227,7 @@ def _read(path: pathlib.Path, population: int) -> list[float] | None:
     return fitness if is_whole else None
 
 
-def _row(number: int, fitness: Sequence[float], changed: RuleContender) -> dict[str, Any]:
+def _row(number: int, fitness: Sequence[float], changed: Contender) -> dict[str, Any]:
     """Return a generation's row of the table."""
     row = {
         "generation": number,
@@ -246,7 +243,7 @@ def _row(number: int, fitness: Sequence[float], changed: RuleContender) -> dict[
 def _write(
     folder: pathlib.Path,
     rows: Sequence[dict[str, Any]],
-    changed: RuleContender,
+    changed: Contender,
     provenance: Mapping[str, Any],
 ) -> None:
     """Write the rule, the table and the plot."""

@@ -27,8 +27,8 @@ from evaluation.rules import fingerprint
 from launch.support import processes, workdirs
 from launch.support.command_flags import split_values
 from launch.support.discovery_config import CHANGEABLE, DiscoveryRunConfig, make_rule
+from launch.support.discovery_rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.display import print_needs, progress_bar
-from launch.support.rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.tracking import META_STEP, PROBE, Tracking, by_tag, trackers
 from launch.support.workdirs import code_version
 from meta.discovery import Discovery

@@ -59,7 +59,7 @@ class RuleConfig(_OfRule):
 
 @dataclasses.dataclass(frozen=True)
 class ProbeConfig:
-    """Fresh agents that learn tasks of the discovery by its average rule (`launch.support.rules`).
+    """Fresh agents that learn tasks by a discovery's average rule (`discovery_rules.Probes`).
 
     Attributes:
       interval: meta-steps between probes; the last meta-step has one, too. 0 for none.

@@ -112,7 +112,7 @@ def sweep(
         if not is_finished(workdir / point.name, point.settings.meta_steps)
     ]
     print(f"{len(points) - len(jobs)} of {len(points)} discoveries are finished.", flush=True)
-    errors = executor.run("sweep", jobs, progress_bar) if jobs else []
+    errors = executor.run_jobs("sweep", jobs, progress_bar) if jobs else []
     failed = {job.name: error for job, error in zip(jobs, errors, strict=True) if error}
     _report(points, workdir, failed)
     if failed:

@@ -145,7 +145,7 @@ def test_muesli_and_muzero_see_their_papers_images():
     """RGB of 96x96 pixels (Hessel et al. 2021; Schrittwieser et al. 2020, appendix E)."""
 
     def seen(name: str) -> tuple[int, ...]:
-        observed = registry.configured(name).observed(pong)
+        observed = registry.configured(name).choose_images(pong)
         return observed.dynamics.observation_spec().shape  # pyright: ignore
 
     pong = environments.make("atari/Pong")

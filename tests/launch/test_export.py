@@ -10,7 +10,7 @@ import disco
 from evaluation.rules import fingerprint
 from launch.support.discoveries import discover
 from launch.support.discovery_config import make_rule
-from launch.support.rules import export, kept_rule, rule_provenance
+from launch.support.discovery_rules import export, kept_rule, rule_provenance
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 
