@@ -15,6 +15,7 @@ environments.
 
 import dataclasses
 import enum
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import chex
@@ -24,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from agents.history import HistorySpec
 from disco.types import Leaf
+from environments.simulators import Episode
 
 State = Any
 """A pytree of arrays: all that an update changes. Evaluations count its `params`, if any."""
@@ -62,7 +64,7 @@ class Batch:
       reward: `[T, B]`, of the transition.
       discount: `[T, B]`, 0 where the transition terminates its episode, otherwise 1.
       last: `[T, B]`, whether the transition ends its episode, by termination or by truncation, or
-        by a lost life (`Experience.ends_at_life_loss`).
+        by a lost life (`Requirements.ends_at_life_loss`).
       mask: `[T, B]`, False where the transition only leads from an episode's last observation to
         the first one of the next; its action had no effect.
       extras: leaves `[T, B, ...]`, what `act` returned at the row; fewer rows of those that
@@ -139,8 +141,8 @@ class UpdateSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Experience:
-    """The experience that an agent needs, as data.
+class Requirements:
+    """What an agent requires of the trainer, as data.
 
     Attributes:
       num_environments: number of parallel environments.
@@ -203,8 +205,8 @@ class Agent(Protocol):
     """An agent for environments of given specs."""
 
     @property
-    def experience(self) -> Experience:
-        """The experience that it needs."""
+    def requirements(self) -> Requirements:
+        """What it requires of the trainer."""
         ...
 
     def init(self, key: PRNGKeyArray) -> State:
@@ -238,7 +240,7 @@ class Agent(Protocol):
             an episode begins: where `timestep.first()`, or where the observation is a `History`
             and its last `age` is 0.
           timestep: the current one of each environment, leaves `[B, ...]`. Its observation is a
-            `History` where `experience.history` asks for one. Where it is an episode's last, the
+            `History` where `requirements.history` asks for one. Where it is an episode's last, the
             action has no effect: the environment starts its next episode.
           key: random key of the actions.
           mode: the purpose of acting.
@@ -306,3 +308,19 @@ class ImaginingAgent(Agent, Protocol):
             anything.
         """
         ...
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingReport:
+    """The progress of an algorithm that trains itself, since its last report.
+
+    Attributes:
+      environment_steps: of the run so far, over all of its environments.
+      episodes: that ended since the last report.
+      metrics: to record, by name, such as losses. A metric that is not finite marks the run as not
+        finite.
+    """
+
+    environment_steps: int
+    episodes: Sequence[Episode] = ()
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Algorithms by name: what a package of `agents/`, or another package, registers.
+"""The registry of algorithms by name; that of environments is `environments.registry`.
 
-An `Algorithm` is named by an entry point of the group `disco.agents`, or as `<module>:<name>`
-(`docs/extending.md`). `NAME/PRESET,SETTING=VALUE` chooses one of its presets, and settings.
+An `Algorithm` makes agents. An entry point of the group `disco.agents` names it, or
+`<module>:<name>` (`docs/extending.md`). Flags call it an agent: `NAME/PRESET,SETTING=VALUE`.
 """
 
 import dataclasses
@@ -13,31 +13,14 @@ from typing import Any
 import environments
 from agents.encoders import has_images
 from agents.networks import NetworkConfig
-from agents.protocol import Agent
+from agents.protocol import Agent, TrainingReport
 from agents.rule_agent import AgentConfig
 from agents.search_space import DEFAULTS, Ranges, Settings, Shared
 from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
-from environments.simulators import Episode
 
 IMAGES = "images"  # In `Configured.by_task`, all environments with images.
 _KINDS = {bool: "true or false", int: "a number without point", float: "a number", str: "a name"}
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingReport:
-    """The progress of an algorithm that trains itself, since its last report.
-
-    Attributes:
-      environment_steps: of the run so far, over all of its environments.
-      episodes: that ended since the last report.
-      metrics: to record, by name, such as losses. A metric that is not finite marks the run as not
-        finite.
-    """
-
-    environment_steps: int
-    episodes: Sequence[Episode] = ()
-    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +35,7 @@ class Algorithm:
       paper: authors, year and address.
       presets: settings by name, frozen dataclasses of one class. The first is the default. If they
         have `images`, these are the side in pixels and the channels of the images that it learns
-        from, where an environment offers several (`Configured.observed`).
+        from, where an environment offers several (`Configured.choose_images`).
       make: returns the agent for an environment, equal ones for equal dynamics. It raises
         `ValueError` if the agent cannot act or learn there, with what it found and expected.
       check: raises `ValueError` if a run of a number of environment steps is not possible.
@@ -64,12 +47,12 @@ class Algorithm:
         in `agents.search_space.DEFAULTS`. By default the first preset, with these fields replaced.
       has_literature: whether its presets are its literature's; otherwise it has the network and the
         environments of the evaluated rules' agents.
-      shown: returns the name in tables and of folders, of a name with parameters; by default the
-        same.
+      display_name: returns the name in tables and of folders, of a name with parameters; by default
+        the same.
       variant: returns the word for a config's variant, which settings cannot change: each has sizes
         of its own.
-      present: returns settings that an earlier version stored as today's, from these and today's
-        config of the same name (`present_settings`).
+      upgrade: returns settings that an earlier version stored as today's, from these and today's
+        config of the same name (`upgrade_settings`).
       train: in place of `make`, for an algorithm with its own training loop (`Configured.train`).
     """
 
@@ -83,9 +66,9 @@ class Algorithm:
     ranges: Ranges = dataclasses.field(default_factory=dict)
     tuned: Callable[[Shared, Settings], Any] | None = None
     has_literature: bool = True
-    shown: Callable[[str], str] | None = None
+    display_name: Callable[[str], str] | None = None
     variant: Callable[[Any], str] | None = None
-    present: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
+    upgrade: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
     train: Callable[..., Generator[TrainingReport]] | None = None
 
     def __post_init__(self):
@@ -153,7 +136,7 @@ class Algorithm:
         today = self.configured(parameters)
 
         def read(stored: Mapping[str, Any], config: Any) -> Any:
-            given = stored if self.present is None else self.present(stored, config)
+            given = stored if self.upgrade is None else self.upgrade(stored, config)
             return from_json(type(self.default), dict(given))
 
         try:
@@ -185,6 +168,17 @@ class Configured:
     algorithm: Algorithm
     config: Any
     by_task: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    _agents: dict[Any, Agent] = dataclasses.field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_agents": {}}  # Only what makes agents has to be picklable.
+
+    @property
+    def trains_itself(self) -> bool:
+        """Whether it has its own training loop, and makes no agents."""
+        return self.algorithm.train is not None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -199,7 +193,7 @@ class Configured:
             names.append(IMAGES)
         return next((self.by_task[x] for x in names if x in self.by_task), self.config)
 
-    def observed(self, task: environments.Environment) -> environments.Environment:
+    def choose_images(self, task: environments.Environment) -> environments.Environment:
         """Return a task with the images that the algorithm chooses, where it offers several.
 
         Their side in pixels and channels are `images` of the config, which may be empty.
@@ -208,17 +202,22 @@ class Configured:
         return environments.with_images(task, *images) if images else task
 
     def make(self, task: environments.Environment) -> Agent:
-        """Return the agent for a task, or raise ValueError if it cannot act or learn there."""
+        """Return a task's agent, made once for equal dynamics; ValueError if it cannot act."""
         if self.algorithm.make is None:
             raise ValueError(f"{self.algorithm.name} trains itself.")
-        return self.algorithm.make(self.config_for(task), task)
+        config = self.config_for(task)
+        known = id(config), task.dynamics
+        if known not in self._agents:
+            self._agents[known] = self.algorithm.make(config, task)
+        return self._agents[known]
 
     def check(self, task: environments.Environment, num_steps: int) -> None:
-        """Raise ValueError if the task's specs or the number of environment steps do not fit."""
+        """Raise ValueError if a run of a number of environment steps is not possible on a task.
+
+        Whether an agent can act there shows as it is made.
+        """
         if self.algorithm.check is not None:
             self.algorithm.check(self.config_for(task), task, num_steps)
-        elif self.algorithm.train is None:
-            self.make(task)
 
     def train(
         self,
@@ -324,18 +323,18 @@ def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
     return [word for word in words if "=" not in word], settings
 
 
-def _parsed(agent: str, config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+def _parsed(algorithm: str, config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a config, numbers, flags and names, that texts by name stand for."""
     kinds, found = dict(_kinds(config)), {}
     for name, text in texts.items():
         if name not in kinds:
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {list(kinds)}.")
+            raise ValueError(f"{algorithm} has no setting {name!r}; expected one of {list(kinds)}.")
         kind, value = kinds[name]
         try:
             found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
         except (KeyError, ValueError):
             raise ValueError(
-                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
+                f"{algorithm}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
             ) from None
     return found
 
@@ -352,21 +351,21 @@ def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]
             yield prefix + field.name, (kind, value)
 
 
-def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
+def _replaced(algorithm: str, config: Any, changes: Mapping[str, Any]) -> Any:
     """Return a config with settings replaced by their names, with dots for parts of a setting."""
-    known = {field.name for field in dataclasses.fields(config)}
+    known = sorted(field.name for field in dataclasses.fields(config))
     own: dict[str, Any] = {}
     for name, value in changes.items():
         first, _, rest = name.partition(".")
         part = getattr(config, first, None)
         if first not in known or (rest and not dataclasses.is_dataclass(part)):
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {sorted(known)}.")
+            raise ValueError(f"{algorithm} has no setting {name!r}; expected one of {known}.")
         if rest:
             own.setdefault(first, {})[rest] = value
         else:
             own[first] = value
     for name in {x.partition(".")[0] for x in changes if "." in x}:
-        own[name] = _replaced(agent, getattr(config, name), own[name])
+        own[name] = _replaced(algorithm, getattr(config, name), own[name])
     return dataclasses.replace(config, **own)
 
 
@@ -382,7 +381,7 @@ def _for_run(config: Any, num_steps: int) -> Any:
     return config
 
 
-def present_settings(
+def upgrade_settings(
     name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return settings that an earlier version stored as today's.

@@ -1,6 +1,7 @@
 """Configuration of an evaluation: agents, budgets, baselines, and scoring."""
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from disco_common.ranges import (
     Positive,
     require_ranges,
 )
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
 
@@ -164,19 +165,19 @@ class EvaluationConfig:
         """Environment steps of a run."""
         return self.num_updates * self.agent.steps_per_update
 
-    @property
+    @functools.cached_property
     def intervals(self) -> tuple[Int[np.ndarray, "points"], int]:
         """The updates at which a curve's intervals end, and the update before the window."""
         points = np.linspace(0, self.num_updates, self.num_points + 1)
         ends = np.unique(np.round(points).astype(int))[1:]
         return ends, self.num_updates - max(1, round(self.num_updates * self.score_window))
 
-    @property
-    def training(self) -> TrainingSettings:
+    @functools.cached_property
+    def training(self) -> TrainingConfig:
         """The length of a run, and the ends of its intervals."""
         ends, window_start = self.intervals
         per_update = self.agent.steps_per_update
-        return TrainingSettings(
+        return TrainingConfig(
             num_steps=self.num_steps,
             boundaries=tuple(sorted(int(x) * per_update for x in {*ends, window_start})),
             interval=self.updates_per_call * per_update,

@@ -32,16 +32,16 @@ from evaluation.executors import (
 from evaluation.report.evaluation_files import WrittenEvaluation, write_evaluation
 from evaluation.report.stored import write_manifest
 from evaluation.results import LearningCurves, RunResult
-from evaluation.scoring import references
-from evaluation.scoring.evaluation import Evaluation
-from evaluation.scoring.references import Reference
-from evaluation.training import (
+from evaluation.runs import (
     ContenderRun,
     job_groups,
     train_runs,
     unfinished_folder,
     with_compute,
 )
+from evaluation.scoring import references
+from evaluation.scoring.evaluation import Evaluation
+from evaluation.scoring.references import Reference
 from training.memory_budget import require_memory_for_runs
 from training.schedule import require_consistent, schedules
 
@@ -56,7 +56,7 @@ class Experiment:
       folder: for all results (`evaluation.storage`). Runs whose results are there are not repeated;
         the caller must make sure that these are of the same tasks and config.
       provenance: to record with the results; JSON values.
-      executor: of the runs, already open.
+      executor: of the runs, open while they are made.
       runs_per_job: number of runs at most that are trained together; None for no limit.
       open_progress: opens a progress display; its unit is an environment step of a run.
       announce: called with a sentence on the number of runs that are already finished.
@@ -135,7 +135,8 @@ def evaluate(
     found, reasons = references.of_tasks(tasks, config.num_steps, table)
     folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
-    contender_curves = _make_checked(experiment, contenders, provenance)
+    runs = runs_of(experiment, contenders)
+    contender_curves = _make_checked(experiment, contenders, runs, provenance)
     evaluation = Evaluation(
         config=config,
         tasks=tuple(task.name for task in tasks),
@@ -144,12 +145,7 @@ def evaluate(
         seeds=config.all_seeds,
         references=found,
         reasons=reasons,
-        folders={
-            (x.name, task.name, seed): storage.run_path(folder, x.name, task.name, i)
-            for x, task, (i, seed) in itertools.product(
-                contenders, tasks, enumerate(config.all_seeds)
-            )
-        },
+        folders={(run.contender.name, run.task.name, run.seed): run.folder for run in runs},
     )
     return write_evaluation(
         folder,
@@ -168,36 +164,40 @@ def make_runs(experiment: Experiment, contenders: Sequence[Contender]) -> dict[s
       Each contender's learning curves, by name.
     """
     check(experiment, contenders)
-    return _make_checked(experiment, contenders, _provenance(experiment))
+    runs = runs_of(experiment, contenders)
+    return _make_checked(experiment, contenders, runs, _provenance(experiment))
 
 
 def _make_checked(
-    experiment: Experiment, contenders: Sequence[Contender], provenance: Mapping[str, Any]
+    experiment: Experiment,
+    contenders: Sequence[Contender],
+    runs: Sequence[ContenderRun],
+    provenance: Mapping[str, Any],
 ) -> dict[str, LearningCurves]:
     """Do what `make_runs` does, after its check, which takes seconds."""
     config, folder = experiment.config, experiment.folder
-    runs = {contender.name: runs_of(experiment, contender) for contender in contenders}
-    every = [run for by_task in runs.values() for by_seed in by_task for run in by_seed]
-    missing = [run for run in every if storage.load(run.folder) is None]
+    missing = [run for run in runs if storage.load(run.folder) is None]
     require_trainable(experiment, missing)
     names = [task.name for task in experiment.tasks]
     write_manifest(folder, config, names, contenders, provenance)
-    experiment.announce(f"{len(every) - len(missing)} of {len(every)} runs are finished.")
+    experiment.announce(f"{len(runs) - len(missing)} of {len(runs)} runs are finished.")
     if missing:
         _train_all(experiment, missing)
+    found = {(run.contender.name, run.task.name, run.index): _finished(run) for run in runs}
     return {
-        name: LearningCurves.of([[_finished(run) for run in row] for row in rows], config)
-        for name, rows in runs.items()
+        one.name: LearningCurves.of(
+            [[found[one.name, task, index] for index in range(config.seeds)] for task in names],
+            config,
+        )
+        for one in contenders
     }
 
 
-def runs_of(experiment: Experiment, contender: Contender) -> list[list[ContenderRun]]:
-    """Return the runs of a contender, by task and seed."""
+def runs_of(experiment: Experiment, contenders: Sequence[Contender]) -> list[ContenderRun]:
+    """Return the runs of contenders, by contender, task and seed."""
     config, folder = experiment.config, experiment.folder
-    return [
-        [ContenderRun.of(contender, task, index, config, folder) for index in range(config.seeds)]
-        for task in experiment.tasks
-    ]
+    every = itertools.product(contenders, experiment.tasks, range(config.seeds))
+    return [ContenderRun.of(one, task, index, config, folder) for one, task, index in every]
 
 
 def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
@@ -211,15 +211,16 @@ def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
     _require_own_folders(task.name for task in experiment.tasks)
     settings, checked = experiment.config.training, set()
     for contender, task in itertools.product(contenders, experiment.tasks):
-        task = contender.observed(task)
-        contender.check(task, settings.num_steps)
-        if contender.own_training is not None or (contender.name, task.dynamics) in checked:
+        configured = contender.configured
+        task = configured.choose_images(task)
+        configured.check(task, settings.num_steps)
+        if configured.trains_itself or (contender.name, task.dynamics) in checked:
             continue
         checked.add((contender.name, task.dynamics))
-        agent = contender.make(task)
-        require_consistent(agent.experience)
-        schedules(agent.experience, settings.num_steps)
-        settings.num_unrolls(agent.experience.steps_per_unroll)
+        requirements = configured.make(task).requirements
+        require_consistent(requirements)
+        schedules(requirements, settings.num_steps)
+        settings.num_unrolls(requirements.steps_per_unroll)
 
 
 def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
@@ -233,14 +234,14 @@ def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> N
         environments.require_declared_outputs(run.task)
     config, checked = experiment.config, set()
     for group in job_groups(runs, experiment.runs_per_job):
-        contender, task = group[0].contender, group[0].task
-        if contender.own_training is not None or (contender.name, task.dynamics) in checked:
+        first, dynamics = group[0], group[0].task.dynamics
+        if first.trains_itself or (first.contender.name, dynamics) in checked:
             continue
-        checked.add((contender.name, task.dynamics))  # The first group is the largest.
+        checked.add((first.contender.name, dynamics))  # The first group is the largest.
         require_memory_for_runs(
-            f"{contender.name} on {task.name}",
-            contender.make(task),
-            task.dynamics,
+            f"{first.contender.name} on {first.task.name}",
+            first.agent,
+            dynamics,
             len(group),
             config.num_steps,
             config.runs_at_once,
@@ -260,7 +261,7 @@ def _train_all(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
         )
         for group in groups
     ]
-    errors = experiment.executor.run("evaluate", jobs, experiment.open_progress)
+    errors = experiment.executor.run_jobs("evaluate", jobs, experiment.open_progress)
     failed = []
     for error, group in zip(errors, groups, strict=True):
         if left := [run for run in group if storage.load(run.folder) is None]:

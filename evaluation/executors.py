@@ -81,7 +81,7 @@ class LocalExecutor:
     def __exit__(self, *exception: Any) -> None:
         pass
 
-    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
+    def run_jobs(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
         """Run all jobs; return each one's last error, empty if it is done.
 
         An interrupt of this process ends all jobs.
@@ -198,8 +198,8 @@ class RayExecutor:
     def __exit__(self, *exception: Any) -> None:
         self._ray.shutdown()
 
-    def run(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
-        """Do as `LocalExecutor.run` does."""
+    def run_jobs(self, title: str, jobs: Sequence[Job], open_progress: OpenProgress) -> list[str]:
+        """Do as `LocalExecutor.run_jobs` does."""
         ray = self._ray
         work = ray.remote(
             num_cpus=self.cpus_per_job,
@@ -288,7 +288,7 @@ class RayExecutor:
         environment = {"DISCO_PROCESSORS": str(self.cpus_per_job)}
         if "device_count" not in os.environ.get("XLA_FLAGS", ""):
             # As in `launch.support.commands.use_all_cores`.
-            from agents import compilation
+            from disco_common import compilation
 
             environment["JAX_NUM_CPU_DEVICES"] = str(self.cpus_per_job)
             environment["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)
@@ -310,7 +310,7 @@ def _work(pickled: bytes, modules: Sequence[str], environment: Mapping[str, str]
     os.environ.update(environment)
     from ray import cloudpickle
 
-    from agents import compilation
+    from disco_common import compilation
 
     compilation.keep_programs()
     plugins.import_modules(modules)

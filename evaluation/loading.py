@@ -24,14 +24,16 @@ import environments
 from agents import registry
 from agents.history import History
 from agents.protocol import Agent, Mode
+from agents.rule_agent import AgentConfig
 from disco import rule_sources
 from disco_common import plugins
+from disco_common.configuration import from_json
 from evaluation import storage
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, Contender
+from evaluation.contenders import Contender
 from evaluation.report.stored import read_manifest
-from evaluation.rules import copies_in, copy_of_rule, fingerprint, load
-from evaluation.training import ContenderRun
+from evaluation.rules import copy_of_rule, fingerprint, load
+from evaluation.runs import ContenderRun
 from training import records
 from training.host_collection import make_act
 
@@ -83,7 +85,7 @@ class LoadedAgent:
           seed: of the actions, of a policy that draws them.
         """
         spec = self.task.dynamics.observation_spec()
-        size = self.agent.experience.history.frame_stack
+        size = self.agent.requirements.history.frame_stack
         return ActingMemory(
             agent=self.agent.initial_memory(batch_size),
             frames=jax.tree.map(lambda x: np.zeros((size, batch_size, *x.shape), x.dtype), spec),
@@ -113,7 +115,7 @@ class LoadedAgent:
             memory.frames,
             timestep.observation,
         )
-        if self.agent.experience.history.is_history:
+        if self.agent.requirements.history.is_history:
             ages: Any = age[None]
             timestep = timestep._replace(observation=History(frames=frames, age=ages))
         act = make_act(self.agent, mode)
@@ -156,7 +158,7 @@ def agent_of_run(run: ContenderRun) -> tuple[Agent, Any]:
       FileNotFoundError: if the run saved no agent.
       SavedAgentError: if the file is damaged.
     """
-    agent = run.contender.make(run.task)
+    agent = run.contender.configured.make(run.task)
     like = jax.eval_shape(agent.init, jax.random.key(0))
     return agent, jax.device_put(records.load_agent(run.folder, like))
 
@@ -180,41 +182,39 @@ def _run_of(path: pathlib.Path, imports: bool) -> ContenderRun:
         )
     contender, task, seed = runs[path]
     with plugins.names_from_files(imports=imports):
-        contender = restored(contender, stored.config, copies_in(stored.folder))
+        contender = restored(contender, stored.config, stored.folder)
         made = environments.make(task)
-    if contender.own_training is not None:
+    if contender.configured.trains_itself:
         raise ValueError(f"{contender.name} trains itself, and keeps its agent in its own way.")
     return ContenderRun.of(contender, made, seed, stored.config, stored.folder)
 
 
-def restored(stored: Contender, config: EvaluationConfig, copies: pathlib.Path) -> Contender:
+def restored(stored: Contender, config: EvaluationConfig, workdir: pathlib.Path) -> Contender:
     """Return a contender of an evaluation on disk (`evaluation.report.stored`), complete.
 
-    `copies` is the folder with copies of rule files.
+    The evaluation's workdir has copies of rule files.
 
     Raises:
       ValueError: if its rule is gone or another one now, or its algorithm has other settings now.
     """
-    if isinstance(stored, AlgorithmContender):
+    if not stored.is_rule:
         parameters = stored.algorithm.partition("/")[2]
         configured = registry.find(stored.algorithm).restored(stored.settings, parameters)
         return dataclasses.replace(stored, configured=configured)
-    source = stored.source
+    source, agent = stored.source, from_json(AgentConfig, dict(stored.settings))
     # A file may have changed since; its copy, by the name of the contender or of the file, has not.
     # A rule of the hub is only read from its copy: reading a run downloads nothing.
     origin = str(source["file"])
     names = dict.fromkeys((stored.name, rule_sources.short_names(origin)[0]))
-    files = [str(copy_of_rule(copies, name)) for name in names]
-    if not origin.startswith(rule_sources.HUB):
-        files = [origin, *files]
-    for file in files:
+    copies = [str(copy_of_rule(workdir, name)) for name in names]
+    for file in copies if origin.startswith(rule_sources.HUB) else [origin, *copies]:
         try:
             rule = load(stored.name, file, None, config.rule_discount)[0]
         except (OSError, disco.RuleFileError):
             continue
         if fingerprint(rule) == source["parameters_sha256"]:
-            return dataclasses.replace(stored, rule=rule)
+            return Contender.of_rule(stored.name, rule, agent, source)
     raise ValueError(
-        f"The rule {stored.name!r} is gone: {source['file']!r} and its copy in {str(copies)!r} are"
-        " missing, or other rules now."
+        f"The rule {stored.name!r} is gone: {origin!r} and its copy {copies[0]!r} are missing, or"
+        " other rules now."
     )

@@ -9,9 +9,8 @@ import hashlib
 import json
 import logging
 import math
-import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -46,14 +45,9 @@ _RANGES = {
 _log = logging.getLogger(__name__)
 
 
-def copies_in(workdir: str | os.PathLike) -> pathlib.Path:
-    """Return the folder in a workdir for copies of rule files, by the contenders' names."""
-    return pathlib.Path(workdir) / "rules"
-
-
-def copy_of_rule(copies: pathlib.Path, contender: str) -> pathlib.Path:
-    """Return the path of the copy of a contender's rule file, in a folder of copies."""
-    return copies / f"{storage.contender_folder(contender)}.npz"
+def copy_of_rule(workdir: pathlib.Path, contender: str) -> pathlib.Path:
+    """Return the path of the copy of a contender's rule file in an evaluation's workdir."""
+    return workdir / "rules" / f"{storage.contender_folder(contender)}.npz"
 
 
 def find_plugin(rule: str) -> Callable[..., disco.Rule] | None:
@@ -63,6 +57,36 @@ def find_plugin(rule: str) -> Callable[..., disco.Rule] | None:
       PluginError: (an `ImportError`) if it cannot be imported.
     """
     return None if rule.startswith(rule_sources.HUB) else plugins.find(PLUGINS, rule)
+
+
+def read(
+    rules: Sequence[str], config: EvaluationConfig, workdir: pathlib.Path | None = None
+) -> Iterator[tuple[str, disco.Rule, AgentConfig, dict[str, Any]]]:
+    """Yield the name, the rule, its agent and its origin, JSON values, of each of some rules.
+
+    Args:
+      rules: names of rules (`disco.rule_sources`), or of other packages' rules.
+      config: of the evaluation.
+      workdir: with copies of rule files (`copy_of_rule`), which are read if the files no longer
+        exist.
+
+    Raises:
+      FileNotFoundError, disco.RuleFileError: if a rule cannot be read.
+      ValueError: if a rule has no discount to set, or its name is not its own.
+    """
+    for name, rule in zip(_distinct_names(rules), rules, strict=True):
+        copy = None if workdir is None else copy_of_rule(workdir, name)
+        loaded, header, sha256 = load(name, rule, copy, config.rule_discount)
+        agent, origins = _agent_of(rule, header, config)
+        source = {
+            "file": rule,
+            **sha256,
+            "parameters_sha256": fingerprint(loaded),
+            "header": header,
+            **{f"{x}_from": origin for x, origin in origins.items()},
+        }
+        lifetime = agent.lifetime or config.budget
+        yield name, loaded, dataclasses.replace(agent, lifetime=lifetime), source
 
 
 def load(
@@ -105,7 +129,7 @@ def load(
     return dataclasses.replace(loaded, discount=discount), header, sha256
 
 
-def distinct_names(rules: Sequence[str]) -> list[str]:
+def _distinct_names(rules: Sequence[str]) -> list[str]:
     """Return the rules' names: file stems, prefixed by the folder's name where stems are equal."""
     found = [rule_sources.short_names(rule) for rule in rules]
     stems = [stem for stem, _ in found]
@@ -160,7 +184,7 @@ def _own_settings(rule: Any) -> dict[str, Any]:
     return found
 
 
-def agent_of(
+def _agent_of(
     rule: str, header: dict[str, Any], config: EvaluationConfig
 ) -> tuple[AgentConfig, dict[str, str]]:
     """Return the agent of a rule, and the origin of each of `agents.search_space.RULE_RANGES`.

@@ -23,7 +23,7 @@ from agents.search_space import Settings
 from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
 from environments import Environment
-from evaluation.config import EvaluationConfig, algorithm_of
+from evaluation.config import EvaluationConfig
 
 SHIPPED = "shipped"  # Stands for the tuned settings that come with this package.
 TUNED_FILE = "tuned.json"  # In a workdir, the tuned settings of its contenders.
@@ -90,37 +90,35 @@ class TunedSettings:
         """Whether they come with this package, and rules that they do not fit keep their own."""
         return self.path == SHIPPED_FILE
 
-    def of_baseline(self, name: str, config: EvaluationConfig) -> Settings:
-        """Return the settings of a tuned baseline of the config, `NAME_tuned`.
+    def chosen(self, config: EvaluationConfig, rules: Mapping[str, str]) -> dict[str, Settings]:
+        """Return the settings of a config's tuned baselines, by algorithm, and of rules, by name.
+
+        `rules` are the rules' fingerprints by name. A rule keeps its own settings, and is left out,
+        if the file lacks it or, of the settings that come with this package, as they do not fit or
+        the config sets any of these settings itself, of which there is a warning.
 
         Raises:
-          ValueError: naming the file, if they are for another budget or other agents, or lack a
-            baseline of the config.
+          ValueError: naming the file, if they are for another budget, other agents or another rule,
+            or lack a baseline of the config.
         """
-        reason = self._misfit(config)
-        if reason and self.is_shipped:
+        baselines, reason = config.tuned_baselines, self._misfit(config)
+        if baselines and reason and self.is_shipped:
             raise ValueError(
-                f"baselines has {', '.join(config.tuned_baselines)}, and the tuned settings of this"
-                f" package are {reason}. Expected others (launch.tune, --tuned=FILE), or baselines"
-                " with their literature's settings."
+                f"baselines has {', '.join(baselines)}, and the tuned settings of this package are"
+                f" {reason}. Expected others (launch.tune, --tuned=FILE), or baselines with their"
+                " literature's settings."
             )
-        if reason:
+        if baselines and reason:
             raise ValueError(f"{self.path} is {reason}.")
-        if missing := sorted(set(config.tuned_baselines.values()) - set(self.contenders)):
+        if missing := sorted(set(baselines.values()) - set(self.contenders)):
             has = sorted(self.contenders)
             raise ValueError(f"{self.path} has no settings for {missing}; it has some for {has}.")
-        return self.contenders[algorithm_of(name)].settings
+        found = {name: self.contenders[name].settings for name in baselines.values()}
+        of_rules = {name: self._of_rule(name, sha256, config) for name, sha256 in rules.items()}
+        return found | {name: own for name, own in of_rules.items() if own is not None}
 
-    def of_rule(self, name: str, sha256: str, config: EvaluationConfig) -> Settings | None:
-        """Return the settings of the agents of a rule of this name and fingerprint.
-
-        None if the rule keeps its own, as the file lacks it or, of the settings that come with this
-        package, as they do not fit or the config sets any of these settings itself, of which there
-        is a warning.
-
-        Raises:
-          ValueError: naming the file, if it is for another budget, other agents or another rule.
-        """
+    def _of_rule(self, name: str, sha256: str, config: EvaluationConfig) -> Settings | None:
+        """Return the settings of a rule of this name and fingerprint; None if it keeps its own."""
         one, reason = self.contenders.get(name), self._misfit(config)
         is_same = one is not None and one.parameters_sha256 == sha256
         if self.is_shipped:

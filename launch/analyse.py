@@ -13,8 +13,6 @@ not read the agent's predictions, show their effect on learning. Settings, and w
 runs are continued, are as in `launch.evaluate`; there are no baselines.
 """
 
-import pathlib
-
 from absl import flags
 
 from launch.support import commands
@@ -26,8 +24,7 @@ def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
     from evaluation.contenders import rule_contenders
-    from evaluation.evaluate import Experiment, check
-    from evaluation.rules import copies_in
+    from evaluation.evaluate import check
     from evaluation.studies.analysis import AnalysisConfig, analyse
     from launch.support import evaluations
 
@@ -36,14 +33,12 @@ def main() -> None:
         raise ValueError(
             f"--config.{unread} is given, and an analysis reads none; expected --rule alone."
         )
-    tasks, config = evaluations.read_flags(values)
+    experiment = evaluations.prepare_tasks(values)
     settings = AnalysisConfig(values.steps, values.environments, values.horizon)
-    (contender,) = rule_contenders([values.rule], config, copies_in(values.workdir))
-    check(Experiment(tasks, config, pathlib.Path(values.workdir)), [contender])
-    with evaluations.opened(
-        "analyse", values, tasks, config, [contender], [f"config.{unread}"]
-    ) as experiment:
-        files = analyse(experiment, contender, settings)
+    (contender,) = rule_contenders([values.rule], experiment.config, experiment.folder)
+    check(experiment, [contender])
+    with evaluations.opened("analyse", experiment, [contender], [f"config.{unread}"]) as started:
+        files = analyse(started, contender, settings)
     print("Written: " + ", ".join(map(printable, files)))
 
 

@@ -4,8 +4,8 @@
 
 Started again with the same workdir, the command continues from the newest good checkpoint. SIGTERM
 and Ctrl-C write a checkpoint and end the run; the exit status is then 143 or 130. The workdir has
-metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.support.rules`) and, when
-the run ends or is stopped, `curves.png`.
+metrics (`metrics.jsonl`, `tensorboard/`), probes of the rule (`launch.support.discovery_rules`)
+and, when the run ends or is stopped, `curves.png`.
 
 A run may consist of several processes, each with its own devices and simulators: see
 `launch.support.processes`. If one of them is stopped, all end with status 143.
@@ -28,12 +28,12 @@ def main() -> int:
     from disco_common.terminal import printable
     from launch.support import processes
     from launch.support.discoveries import discover, stopping_by_signals
-    from launch.support.settings import DiscoverSettings
+    from launch.support.discovery_config import DiscoveryRunConfig
 
     commands.use_all_cores()
     processes.join()
     values = flags.FLAGS
-    settings = from_config(DiscoverSettings, values.config)
+    settings = from_config(DiscoveryRunConfig, values.config)
     with stopping_by_signals():
         discover(settings, values.workdir, tracking.of_flags(values), values.dry_run)
     if processes.is_first() and not values.dry_run:

@@ -33,8 +33,8 @@ def main() -> None:
     from launch.support.display import print_evaluation
 
     values = flags.FLAGS
-    tasks, config = evaluations.read_flags(values)
-    if written := evaluations.run(values, tasks, config, config_overrides()):
+    experiment = evaluations.prepare(values)
+    if written := evaluations.run_evaluation(values, experiment, config_overrides()):
         print_evaluation(written)
 
 

@@ -3,10 +3,10 @@
     python -m launch.export --workdir=runs/first --output=first.npz
     python -m launch.export --workdir=runs/first --output=first.npz --evaluations=runs/first_heldout
 
-If the run has probes (`launch.support.rules`), it is the rule with the best one, otherwise the
-newest one that the run keeps, with each checkpoint. `--meta_step=0` writes the rule that the run
-started from, with the same settings of agents: what discovery has added is by how much the other
-rule is better than this one.
+If the run has probes (`launch.support.discovery_rules`), it is the rule with the best one,
+otherwise the newest one that the run keeps, with each checkpoint. `--meta_step=0` writes the rule
+that the run started from, with the same settings of agents: what discovery has added is by how much
+the other rule is better than this one.
 
 The run may still be running, its workdir may be read-only, and its environments need not be
 installed: the command reads only the settings and the rules.
@@ -27,7 +27,7 @@ from launch.support.command_flags import define_output_file, define_path, listed
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from launch.support.rules import export
+    from launch.support.discovery_rules import export
 
     output = flags.FLAGS.output
     evaluations = listed_paths(flags.FLAGS.evaluations)

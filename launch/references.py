@@ -28,11 +28,11 @@ def main() -> None:
     from launch.support.display import print_rows
 
     values = flags.FLAGS
-    tasks, config = evaluations.read_flags(values)
-    contenders, tuned = evaluations.contenders_of(values, [], tasks, config)
+    experiment = evaluations.prepare(values)
+    contenders, tuned = evaluations.contenders_of(values.tuned, experiment, [])
     used = evaluations.tuned_of(contenders)
-    with evaluations.opened("references", values, tasks, config, tuned=used) as experiment:
-        found, reasons = reference_scores(experiment, tuned, trains=values.train)
+    with evaluations.opened("references", experiment, tuned=used) as started:
+        found, reasons = reference_scores(started, tuned, trains=values.train)
         file = experiment.folder / REFERENCES
         references.write(file, found)
     rows = [

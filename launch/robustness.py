@@ -18,17 +18,16 @@ from launch.support.evaluation_flags import define_flags, define_tuned
 def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
-    from evaluation.contenders import RuleContender
     from evaluation.studies.robustness import robustness
     from launch.support import evaluations
 
     values = flags.FLAGS
-    tasks, config = evaluations.read_flags(values)
-    contenders, _ = evaluations.contenders_of(values, [values.rule], tasks, config)
-    own = [x for x in contenders if isinstance(x, RuleContender)]
+    experiment = evaluations.prepare(values)
+    contenders, _ = evaluations.contenders_of(values.tuned, experiment, [values.rule])
+    own = [x for x in contenders if x.is_rule]
     used = evaluations.tuned_of(contenders)
-    with evaluations.opened("robustness", values, tasks, config, own, tuned=used) as experiment:
-        files = robustness(experiment, contenders)
+    with evaluations.opened("robustness", experiment, own, tuned=used) as started:
+        files = robustness(started, contenders)
     print("Written: " + ", ".join(map(printable, files)))
 
 

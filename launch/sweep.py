@@ -30,7 +30,12 @@ from launch.support.command_flags import (
     define_output_folder,
     only_prints_config,
 )
-from launch.support.evaluation_flags import define_executor_flags, opened_executor
+from launch.support.evaluation_flags import (
+    choose_devices,
+    define_executor_flags,
+    executor_of,
+    opened_executor,
+)
 
 
 def main() -> None:
@@ -38,14 +43,12 @@ def main() -> None:
     from launch.support import sweeps, workdirs
 
     values = flags.FLAGS
-    if values.executor == "ray":
-        commands.leave_accelerators()
-    else:
-        commands.use_all_cores()
+    executor = executor_of(values)
+    choose_devices(executor)
     workdir = pathlib.Path(values.workdir)
     points = sweeps.make_points(config_arguments(), values.vary)
     shown = dataclasses.replace(tracking.of_flags(values), wandb_group=workdir.resolve().name)
-    with opened_executor(values) as executor, workdirs.locked(workdir):
+    with opened_executor(executor), workdirs.locked(workdir):
         sweeps.sweep(points, workdir, executor, shown)
 
 

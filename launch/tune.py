@@ -26,24 +26,24 @@ def main() -> None:
     from agents.search_space import RULE_RANGES
     from disco_common.terminal import printable
     from evaluation.contenders import rule_contenders
-    from evaluation.rules import copies_in
     from evaluation.studies import tuning
     from evaluation.tuned_settings import TUNED_FILE
     from launch.support import evaluations
     from launch.support.display import print_rows
 
     values = flags.FLAGS
-    tasks, config = evaluations.read_flags(values)
+    experiment = evaluations.prepare(values)
+    config, folder = experiment.config, experiment.folder
     rules = listed_paths(values.rule)
     if not rules and not config.baselines:
         raise ValueError("--rule is empty and config.baselines is (); expected something to tune.")
-    evaluated = rule_contenders(rules, config, copies_in(values.workdir))
+    evaluated = rule_contenders(rules, config, folder)
     searched = {
         "ranges": {x: _described(ranges) for x, ranges in tuning.all_ranges().items()},
         "rule_ranges": _described(RULE_RANGES),
     }
-    with evaluations.opened("tune", values, tasks, config, evaluated, **searched) as experiment:
-        found = tuning.tune(experiment, evaluated, values.trials)
+    with evaluations.opened("tune", experiment, evaluated, **searched) as started:
+        found = tuning.tune(started, evaluated, values.trials)
     rows = [
         {
             "contender": name,
@@ -54,7 +54,6 @@ def main() -> None:
         for name, one in found.contenders.items()
     ]
     print_rows(f"Best of {values.trials} trials", rows)
-    folder = experiment.folder
     print(printable(f"Written: {folder / TUNED_FILE}, {folder / 'tuning.csv'}"))
 
 

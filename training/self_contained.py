@@ -6,10 +6,11 @@ A run's folder contains the records of all runs (`training.records`), and the ag
 import contextlib
 import time
 
-from agents.registry import Configured, TrainingReport
+from agents.protocol import TrainingReport
+from agents.registry import Configured
 from disco_common import stopping
 from training.records import EpisodeSums, Records, Run, TrainedRun
-from training.schedule import Report, TrainingSettings
+from training.schedule import Report, TrainingConfig
 
 _SECONDS = "seconds"
 
@@ -17,7 +18,7 @@ _SECONDS = "seconds"
 def train(
     algorithm: Configured,
     run: Run,
-    settings: TrainingSettings,
+    settings: TrainingConfig,
     report: Report = lambda *_: None,
 ) -> TrainedRun:
     """Run a self-contained agent's training, or continue it.

@@ -5,7 +5,7 @@ probes/00000100/rule.npz      the average rule after 100 meta-steps
 probes/00000100/score.json    the score of fresh agents that learned by it, and that of each task
 probes/00000100/runs/         their runs, as in an evaluation
 
-`launch.support.rules.Probes` makes the probes.
+`launch.support.discovery_rules.Probes` makes the probes.
 """
 
 import math

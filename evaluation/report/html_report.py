@@ -18,7 +18,6 @@ import numpy as np
 
 from disco_common import files as file_access
 from disco_common.files import write_atomically
-from evaluation.contenders import AlgorithmContender
 from evaluation.published import BSUITE_SCORE, CRAFTER_SCORE, published_scores
 from evaluation.report import evaluation_files, page, plots
 from evaluation.report.discoveries import Discovery
@@ -97,11 +96,7 @@ def without_plots(name: str, merged: Evaluation) -> EvaluationSection:
     achievements = {
         task: suite_scores.score_achievements(merged, i) for i, task in enumerate(merged.tasks)
     }
-    metrics = {
-        x.name: agent_metrics(merged, x.name)
-        for x in merged.shown
-        if isinstance(x, AlgorithmContender) and not x.is_random
-    }
+    metrics = {x.name: agent_metrics(merged, x.name) for x in merged.shown if x.is_baseline}
     bsuite, errors = suite_scores.score_bsuite(merged)
     return EvaluationSection(
         name=name,

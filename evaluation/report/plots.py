@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from disco_common.terminal import printable
-from evaluation.contenders import AlgorithmContender, Contender
+from evaluation.contenders import Contender
 from evaluation.report import drawing
 from evaluation.report.drawing import Curve, Drawing, drawn
 from evaluation.report.tables import number_of, over_seeds
@@ -124,7 +124,7 @@ def _shown_pairs(comparison: Comparison, contenders: Sequence[Contender]) -> lis
     pairs = list(itertools.combinations([x.name for x in shown], 2))
     if len(pairs) <= _MAX_PAIRS:
         return pairs
-    references = {x.name for x in shown if isinstance(x, AlgorithmContender)}
+    references = {x.name for x in shown if not x.is_rule}
     return [pair for pair in pairs if references & set(pair)] or pairs
 
 

@@ -26,9 +26,7 @@ from evaluation.contenders import (
     DISCOVERED,
     RANDOM,
     RULE,
-    AlgorithmContender,
     Contender,
-    RuleContender,
 )
 from evaluation.results import Episodes, LearningCurves, RunResult
 from evaluation.scoring import references
@@ -88,15 +86,12 @@ def read_manifest(folder: pathlib.Path) -> StoredEvaluation:
 def _read_contender(entry: dict[str, Any]) -> Contender:
     name, kind, source = str(entry["name"]), str(entry["kind"]), dict(entry["source"])
     if kind in (DISCOVERED, RULE):
-        agent = from_json(AgentConfig, entry["agent"])
-        is_discovered = kind == DISCOVERED
-        return RuleContender(
-            name=name, is_discovered=is_discovered, rule=None, agent=agent, source=source
-        )
+        agent = dataclasses.asdict(from_json(AgentConfig, entry["agent"]))
+        return Contender(name=name, algorithm=kind, settings=agent, source=source)
     if "algorithm" not in entry:
         entry = _of_earlier_version(entry)
     algorithm, settings = str(entry["algorithm"]), dict(entry["settings"])
-    return AlgorithmContender(name=name, algorithm=algorithm, settings=settings, source=source)
+    return Contender(name=name, algorithm=algorithm, settings=settings, source=source)
 
 
 def _of_earlier_version(entry: dict[str, Any]) -> dict[str, Any]:
@@ -245,8 +240,7 @@ def _with_distinct_name(
 
 
 def _identity(contender: Contender) -> Any:
-    if isinstance(contender, RuleContender):
-        return contender.agent, contender.parameters_sha256
-    assert isinstance(contender, AlgorithmContender)
+    if contender.is_rule:
+        return contender.settings, contender.parameters_sha256
     # The random policy is the same in any number of environments.
     return contender.kind, None if contender.is_random else contender.settings

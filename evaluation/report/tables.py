@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,7 @@ from evaluation.contenders import (
     PARAMETERS,
     RANDOM,
     TUNED_SETTINGS,
-    AlgorithmContender,
     Contender,
-    RuleContender,
     settings_of_agent,
 )
 from evaluation.scoring import statistics
@@ -200,19 +198,14 @@ def contender_rows(merged: Evaluation) -> list[dict[str, Any]]:
 def settings_as_used(contender: Contender) -> dict[str, str]:
     """Return the settings by which a contender learned, and where they come from."""
     tuned = contender.source.get(TUNED_SETTINGS)
-    if isinstance(contender, RuleContender):
-        settings: Mapping[str, Any] = dataclasses.asdict(contender.agent)
-    else:
-        assert isinstance(contender, AlgorithmContender)
-        settings = contender.settings
-    rate = settings_of_agent(settings).get("learning_rate")
+    rate = settings_of_agent(contender.settings).get("learning_rate")
     is_tuned = "learning_rate" in (tuned or {})
     origin = "tuned" if is_tuned else contender.source.get("learning_rate_from")
     shown = f"{rate:g}" if isinstance(rate, int | float) else ""
     own = "" if tuned is None else ", ".join(f"{k} {x:g}" for k, x in tuned.items()) or "as set"
     return {
         "learning rate": shown + (f" ({origin})" if shown and origin else ""),
-        "settings": ", ".join(f"{name} {value}" for name, value in settings.items()),
+        "settings": ", ".join(f"{name} {value}" for name, value in contender.settings.items()),
         "tuned": own,
     }
 

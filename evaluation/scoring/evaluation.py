@@ -22,9 +22,7 @@ from evaluation.contenders import (
     DISCOVERED,
     GRADIENT_STEPS,
     RANDOM,
-    AlgorithmContender,
     Contender,
-    RuleContender,
 )
 from evaluation.results import LearningCurves, join_intervals
 from evaluation.scoring import statistics
@@ -147,9 +145,7 @@ class Evaluation:
     @cached_property
     def baselines(self) -> list[str]:
         """The algorithms but the random policy."""
-        return [
-            x.name for x in self.contenders if isinstance(x, AlgorithmContender) and not x.is_random
-        ]
+        return [x.name for x in self.contenders if x.is_baseline]
 
     @cached_property
     def best_baseline(self) -> Float[np.ndarray, "tasks"]:
@@ -234,7 +230,7 @@ class Evaluation:
     @property
     def rules_and_baselines(self) -> list[tuple[str, str]]:
         """The pairs of a rule, or several discoveries, and a baseline."""
-        rules = [x.name for x in self.contenders if isinstance(x, RuleContender)]
+        rules = [x.name for x in self.contenders if x.is_rule]
         return [*itertools.product([*rules, *self.discoveries], self.baselines)]
 
 

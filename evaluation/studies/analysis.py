@@ -34,16 +34,16 @@ from disco_common import json_lines
 from disco_common.files import write_atomically
 from disco_common.ranges import Count, require_ranges
 from evaluation import playing
-from evaluation.contenders import RuleContender, random_policy
+from evaluation.contenders import Contender, random_policy
 from evaluation.evaluate import Experiment, evaluate
 from evaluation.loading import agent_of_run
 from evaluation.report.drawing import Curve, draw_line_panels
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
 from evaluation.report.stored import merge, read_manifest
+from evaluation.runs import ContenderRun
 from evaluation.studies import plots, policy_updates, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
-from evaluation.training import ContenderRun
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
 _INFLUENCE_STEPS = 30
@@ -94,7 +94,7 @@ class AnalysisConfig:
 
 
 def analyse(
-    experiment: Experiment, contender: RuleContender, settings: AnalysisConfig
+    experiment: Experiment, contender: Contender, settings: AnalysisConfig
 ) -> list[pathlib.Path]:
     """Analyse a discovered rule on tasks; return the files of the report.
 
@@ -129,7 +129,7 @@ def analyse(
     return [*files, folder / "analysis.json"]
 
 
-def _without_predictions(contender: RuleContender, rule: DiscoveredRule) -> list[RuleContender]:
+def _without_predictions(contender: Contender, rule: DiscoveredRule) -> list[Contender]:
     """Return the rule with y and z hidden from their own targets, and from all targets."""
     rules = {
         "y and z hidden from their targets": WithoutBootstrapping(rule),
@@ -137,9 +137,7 @@ def _without_predictions(contender: RuleContender, rule: DiscoveredRule) -> list
     }
     return [
         dataclasses.replace(
-            contender,
-            name=f"{contender.name}, {label}",
-            rule=without,
+            contender.changed(f"{contender.name}, {label}", rule=without),
             source={**contender.source, "without_predictions": label},
         )
         for label, without in rules.items()

@@ -32,9 +32,7 @@ from agents.search_space import with_replay
 from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
-    AlgorithmContender,
     Contender,
-    RuleContender,
     random_policy,
 )
 from evaluation.evaluate import Experiment, make_runs
@@ -127,32 +125,15 @@ def variations(contenders: Sequence[Contender]) -> list[Variation]:
     """
     found: list[Variation] = []
     for own in contenders[::-1]:
-        of_own = _agent_of(own)
-        if of_own is None:
+        of_own = getattr(own.configured.config, "agent", None)
+        if not isinstance(of_own, AgentConfig):
             continue
         made: dict[AgentConfig, Contender] = {}
         for axis, place, setting, agent in _settings(of_own):
             if agent not in made:
-                made[agent] = _with_agent(own, agent, f"{own.name}, {setting}")
+                made[agent] = own.changed(f"{own.name}, {setting}", agent=agent)
             found.append(Variation(own.name, axis, place, setting, made[agent]))
     return found
-
-
-def _agent_of(contender: Contender) -> AgentConfig | None:
-    """Return the agent that learns by a rule; None for other algorithms."""
-    if isinstance(contender, RuleContender):
-        return contender.agent
-    assert isinstance(contender, AlgorithmContender)
-    agent = getattr(contender.loaded.config, "agent", None)
-    return agent if isinstance(agent, AgentConfig) else None
-
-
-def _with_agent(contender: Contender, agent: AgentConfig, name: str) -> Contender:
-    if isinstance(contender, RuleContender):
-        return dataclasses.replace(contender, name=name, agent=agent)
-    assert isinstance(contender, AlgorithmContender)
-    configured = contender.loaded.replaced({"agent": agent})
-    return AlgorithmContender.of(name, contender.algorithm, configured, **contender.source)
 
 
 def _settings(agent: AgentConfig) -> Iterator[tuple[str, float, str, AgentConfig]]:

@@ -28,7 +28,7 @@ from disco_common import json_lines, plugins
 from disco_common.files import write_atomically
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig, algorithm_of
-from evaluation.contenders import Contender, RuleContender, random_policy, tuned_algorithm
+from evaluation.contenders import Contender, random_policy, tuned_algorithm, tuned_rule
 from evaluation.evaluate import Experiment, make_runs
 from evaluation.report.evaluation_files import to_csv
 from evaluation.scoring import statistics
@@ -53,7 +53,7 @@ class Trial:
     contender: Contender
 
 
-def tune(experiment: Experiment, rules: Sequence[RuleContender], num_trials: int) -> TunedSettings:
+def tune(experiment: Experiment, rules: Sequence[Contender], num_trials: int) -> TunedSettings:
     """Search for settings of the config's baselines and of rules; write the files.
 
     Each contender has `num_trials`; a search with more of them begins with the same ones. The
@@ -86,7 +86,7 @@ def tune(experiment: Experiment, rules: Sequence[RuleContender], num_trials: int
     return found
 
 
-def trials(rules: Sequence[RuleContender], config: EvaluationConfig, number: int) -> list[Trial]:
+def trials(rules: Sequence[Contender], config: EvaluationConfig, number: int) -> list[Trial]:
     """Return the trials of the config's baselines and of rules.
 
     Raises:
@@ -104,9 +104,8 @@ def trials(rules: Sequence[RuleContender], config: EvaluationConfig, number: int
     for own in rules:
         for index in range(number):
             settings = _draw(own.name, RULE_RANGES, config.seed, index)
-            contender = dataclasses.replace(
-                own.tuned(settings, config.budget), name=f"{own.name}, trial {index}"
-            )
+            made = tuned_rule(own, config, settings)
+            contender = dataclasses.replace(made, name=f"{own.name}, trial {index}")
             found.append(Trial(own.name, settings, RULE_RANGES, contender))
     return found
 

@@ -11,7 +11,8 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from disco_common import json_lines, stopping
-from evaluation.executors import Executor, LocalExecutor
+from evaluation.executors import Executor, LocalExecutor, RayExecutor
+from launch.support import commands
 from launch.support.command_flags import (
     define_config,
     define_imports,
@@ -174,40 +175,53 @@ def listed(*values: str) -> list[str]:
     return [name for value in values for name in split_values(value) if name]
 
 
-def is_on_ray(values: Any) -> bool:
-    """Return whether jobs run on a Ray cluster; not those of a command without these flags."""
-    return getattr(values, "executor", "local") == "ray"
+def executor_of(values: Any) -> Executor:
+    """Return the executor that the flags of `define_executor_flags` name, not yet open.
+
+    Raises:
+      ValueError: if flags contradict each other.
+    """
+    if values.executor == "ray":
+        from environments import available_processors
+
+        return RayExecutor(
+            values.ray_address,
+            num_cpus=available_processors(),
+            cpus_per_job=values.ray_cpus_per_job,
+            gpus_per_job=values.ray_gpus_per_job,
+        )
+    every = flags.FLAGS
+    named = [name for name in every if name.startswith("ray_") and every[name].present]
+    if named:
+        raise ValueError(f"--{named[0]} is for --executor=ray; --executor is 'local'.")
+    return LocalExecutor()
+
+
+def choose_devices(executor: Executor, *, is_host: bool = False) -> None:
+    """Choose the devices of this process; call it before JAX computes anything.
+
+    If it makes the runs, it gets a device per core; but runs in host environments (`is_host`), one
+    after the other, have all cores each. The driver of a Ray cluster leaves the accelerators to the
+    workers.
+    """
+    if isinstance(executor, RayExecutor):
+        commands.leave_accelerators()
+    elif not is_host:
+        commands.use_all_cores()
 
 
 @contextlib.contextmanager
-def opened_executor(values: Any) -> Iterator[Executor]:
-    """Open the executor that the flags name: this process for a command without these flags.
+def opened_executor(executor: Executor) -> Iterator[Executor]:
+    """Open an executor.
 
     While it is open, SIGTERM and Ctrl-C make unfinished runs write a checkpoint, and then end the
     command with status 128 + the signal's number. If nothing has to be saved, it ends within 5
     seconds, whatever it does.
 
     Raises:
-      ValueError: if flags contradict each other, or no machine has the resources for a job.
+      ValueError: if no machine has the resources for a job.
       ImportError, ConnectionError: if Ray is not installed, or there is no cluster at the address.
     """
-    if not is_on_ray(values):
-        every = flags.FLAGS
-        named = [name for name in every if name.startswith("ray_") and every[name].present]
-        if named:
-            raise ValueError(f"--{named[0]} is for --executor=ray; --executor is 'local'.")
-        executor: Executor = LocalExecutor()
-    else:
-        from environments import available_processors
-        from evaluation.executors import RayExecutor
-
-        executor = RayExecutor(
-            values.ray_address,
-            num_cpus=available_processors(),
-            cpus_per_job=values.ray_cpus_per_job,
-            gpus_per_job=values.ray_gpus_per_job,
-        )
-
     # In this order, as Ray installs handlers of its own.
     with stopping.ending_in_time(), executor, stopping.noting():
         try:

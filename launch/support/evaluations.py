@@ -23,15 +23,13 @@ from rich.table import Table
 from agents.search_space import Settings
 from disco_common.configuration import from_config
 from disco_common.terminal import console
-from environments import Environment, registry
+from environments import registry
 from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     ALGORITHMS,
     TUNED_SETTINGS,
-    AlgorithmContender,
     Contender,
-    RuleContender,
     make_contenders,
     rule_contenders,
 )
@@ -43,23 +41,25 @@ from evaluation.evaluate import (
     resolve,
     runs_of,
 )
+from evaluation.executors import Executor, LocalExecutor, RayExecutor
 from evaluation.report.evaluation_files import WrittenEvaluation
-from evaluation.rules import copies_in, copy_of_rule, find_plugin
+from evaluation.rules import copy_of_rule, find_plugin
+from evaluation.runs import ContenderRun, job_groups, train_runs
 from evaluation.scoring import references
-from evaluation.training import ContenderRun, job_groups, train_runs
 from evaluation.tuned_settings import SHIPPED, TUNED_FILE, TunedSettings
-from launch.support import commands, tracking, workdirs
+from launch.support import tracking, workdirs
 from launch.support.command_flags import listed_paths
+from launch.support.discovery_rules import keep_rule
 from launch.support.display import print_needs, progress_bar
 from launch.support.evaluation_flags import (
     RUNS_PER_RAY_JOB,
+    choose_devices,
+    executor_of,
     first_suite,
-    is_on_ray,
     listed,
     opened_executor,
     suites_of,
 )
-from launch.support.rules import keep_rule
 from launch.support.workdirs import code_version
 from training.memory_budget import bytes_of_run
 from training.passes import runs_per_pass
@@ -69,11 +69,48 @@ _SECONDS = 10.0  # That a job is measured by `--dry_run`, after its first report
 _CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
 
 
-def run(
+def prepare(values: Any) -> Experiment:
+    """Do what `prepare_tasks` does, by the flags of `define_flags`."""
+    executor = executor_of(values)
+    default = RUNS_PER_RAY_JOB if isinstance(executor, RayExecutor) else None
+    named = values.baselines
+    changes = {} if named is None else {"baselines": tuple(listed(named))}
+    return prepare_tasks(values, executor, values.runs_per_job or default, **changes)
+
+
+def prepare_tasks(
     values: Any,
-    tasks: Sequence[Environment],
-    config: EvaluationConfig,
-    changes: Mapping[str, Any] = MappingProxyType({}),
+    executor: Executor = LocalExecutor(),
+    runs_per_job: int | None = None,
+    **changes: Any,
+) -> Experiment:
+    """Choose the devices, and return what flags describe; nothing is opened yet.
+
+    Must be called before JAX computes anything.
+
+    Args:
+      values: of the flags of `define_task_flags`.
+      executor: of the runs.
+      runs_per_job: at most.
+      changes: fields of the config that other flags give.
+
+    Raises:
+      ValueError, ImportError: if a name or a setting does not fit.
+    """
+    choose_devices(executor, is_host=registry.is_host(first_suite(values.suite)))
+    own = {name: x for name, x in values.config.items() if name != ALGORITHMS}
+    config = from_config(EvaluationConfig, ConfigDict(own | changes))
+    return Experiment(
+        resolve(suites_of(values.suite, values.env_kwargs)),
+        config,
+        pathlib.Path(values.workdir),
+        executor=executor,
+        runs_per_job=runs_per_job,
+    )
+
+
+def run_evaluation(
+    values: Any, experiment: Experiment, changes: Mapping[str, Any] = MappingProxyType({})
 ) -> WrittenEvaluation | None:
     """Run or continue the evaluation that the flags of `launch.evaluate` describe.
 
@@ -84,58 +121,58 @@ def run(
       ValueError, OSError, ImportError: if a name, a file or a setting does not fit; further ones as
         `opened` and `evaluation.evaluate.evaluate` do.
     """
-    rules, agents = listed_paths(values.rule), values.agent
-    contenders, tuned = contenders_of(values, rules, tasks, config, agents, changes)
+    rules = listed_paths(values.rule)
+    contenders, tuned = contenders_of(values.tuned, experiment, rules, values.agent, changes)
     scales = None
     if values.references:
         path = pathlib.Path(os.path.expanduser(values.references))
         scales = references.read(path)
-        references.require_fit(tasks, config.num_steps, scales, path)
+        references.require_fit(experiment.tasks, experiment.config.num_steps, scales, path)
     if values.dry_run:
-        folder, most = pathlib.Path(values.workdir), runs_per_job(values)
-        show_dry_run(Experiment(tasks, config, folder, runs_per_job=most), contenders)
+        show_dry_run(experiment, contenders)
         return None
     trackers = tracking.of_flags(values)
-    with opened("evaluate", values, tasks, config, contenders) as experiment:
-        if tuned is not None and not (experiment.folder / TUNED_FILE).exists():
-            tuned_settings.write(experiment.folder / TUNED_FILE, tuned)
-        return evaluate(tracking.tracked(experiment, trackers), contenders, scales)
+    with opened("evaluate", experiment, contenders) as started:
+        if tuned is not None and not (started.folder / TUNED_FILE).exists():
+            tuned_settings.write(started.folder / TUNED_FILE, tuned)
+        return evaluate(tracking.tracked(started, trackers), contenders, scales)
 
 
 def contenders_of(
-    values: Any,
+    tuned_file: str,
+    experiment: Experiment,
     rules: Sequence[str],
-    tasks: Sequence[Environment],
-    config: EvaluationConfig,
     agents: Sequence[str] = (),
     changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[tuple[Contender, ...], TunedSettings | None]:
     """Return the contenders of rules, the config and agents, and the tuned settings of some.
 
-    `values` are of flags; errors and other arguments are those of `rule_contenders`,
+    `tuned_file` is what `--tuned` says. Errors and other arguments are those of `rule_contenders`,
     `tuned_settings.find` and `make_contenders`; there is one for a file of tuned settings that no
     contender reads, too.
     """
-    own = rule_contenders(rules, config, copies_in(values.workdir))
-    tuned = tuned_settings.find(values.tuned, values.workdir)
+    config = experiment.config
+    own = rule_contenders(rules, config, experiment.folder)
+    tuned = tuned_settings.find(tuned_file, experiment.folder)
     contenders = make_contenders(own, config, agents, tuned, changes)
     used = tuned_of(contenders)
-    if tuned is not None and values.tuned != SHIPPED:
+    if tuned is not None and tuned_file != SHIPPED:
         if not (used or rules):
             raise ValueError(
-                f"--tuned={values.tuned} is given, and no contender reads it; expected a --rule or"
+                f"--tuned={tuned_file} is given, and no contender reads it; expected a --rule or"
                 " a tuned baseline, such as ppo_tuned."
             )
         for name in sorted({x.name for x in own} - set(tuned.contenders)):
             said = "%s has no settings for the rule %s, which keeps its own."
-            _log.warning(said, values.tuned, name)
-    return contenders, tuned.used_by(used, tasks) if tuned is not None and used else None
+            _log.warning(said, tuned_file, name)
+    kept = tuned.used_by(used, experiment.tasks) if tuned is not None and used else None
+    return contenders, kept
 
 
 def tuned_of(contenders: Sequence[Contender]) -> dict[str, Settings]:
     """Return the settings that a search has found, by the algorithm's or the rule's name."""
     return {
-        x.kind if isinstance(x, AlgorithmContender) else x.name: x.source[TUNED_SETTINGS]
+        x.name if x.is_rule else x.kind: x.source[TUNED_SETTINGS]
         for x in contenders
         if TUNED_SETTINGS in x.source
     }
@@ -144,56 +181,45 @@ def tuned_of(contenders: Sequence[Contender]) -> dict[str, Settings]:
 @contextlib.contextmanager
 def opened(
     command: str,
-    values: Any,
-    tasks: Sequence[Environment],
-    config: EvaluationConfig,
+    experiment: Experiment,
     contenders: Sequence[Contender] = (),
     changeable: Sequence[str] = (),
     **others: Any,
 ) -> Iterator[Experiment]:
     """Open an evaluation or a study: lock its workdir, keep its rules, open its executor.
 
-    It is shown on the terminal. How signals stop it, `opened_executor` says. `values` are of flags:
-    the workdir, and the executor where the command has a choice. `changeable` are fields of the
-    identity that may differ when it is continued, besides those that never matter. The other
-    arguments are those of `identity`.
+    It is shown on the terminal. How signals stop it, `opened_executor` says. `changeable` are
+    fields of the identity that may differ when it is continued, besides those that never matter.
+    The other arguments are those of `identity`.
 
     Raises:
       WorkdirHeldError: if another command has the workdir open.
       ValueError: if it is of another evaluation, or a rule's file has changed since it was read.
       OSError: if a copy cannot be written.
     """
-    known = identity(command, tasks, config, contenders, **others)
+    known = identity(command, experiment, contenders, **others)
     with (
-        opened_executor(values) as executor,
-        workdirs.opened(values.workdir, known, (*_CHANGEABLE, *changeable)) as folder,
+        opened_executor(experiment.executor),
+        workdirs.opened(experiment.folder, known, (*_CHANGEABLE, *changeable)) as folder,
     ):
-        keep_rules(folder, contenders, config)
-        yield Experiment(
-            tasks,
-            config,
-            folder,
+        keep_rules(folder, contenders, experiment.config)
+        yield dataclasses.replace(
+            experiment,
             provenance={"code_version": code_version(), "command": sys.argv},
-            executor=executor,
-            runs_per_job=runs_per_job(values),
             open_progress=progress_bar,
             announce=functools.partial(print, flush=True),
         )
 
 
 def identity(
-    command: str,
-    tasks: Sequence[Environment],
-    config: EvaluationConfig,
-    contenders: Sequence[Contender] = (),
-    **others: Any,
+    command: str, experiment: Experiment, contenders: Sequence[Contender] = (), **others: Any
 ) -> dict[str, Any]:
     """Return what identifies an evaluation or a study in a workdir: only the same may continue.
 
     Args:
       command: its name.
-      tasks: of which the names count, and the SHA-256 of files that they are read from.
-      config: of the evaluation.
+      experiment: of whose tasks the names count, and the SHA-256 of files that they are read from;
+        its config.
       contenders: of rules the fingerprints count, of algorithms the settings.
       others: `ranges` of `launch.tune`, those of each
         baseline's settings, and `rule_ranges`, those of rules' agents; `tuned`, tuned settings by
@@ -202,15 +228,13 @@ def identity(
     Returns:
       JSON values, and dataclasses of these.
     """
-    rules = [x for x in contenders if isinstance(x, RuleContender)]
-    algorithms = [x for x in contenders if isinstance(x, AlgorithmContender) and not x.is_random]
     return {
-        "tasks": [task.name for task in tasks],
-        "rules": {x.name: x.parameters_sha256 for x in rules},
-        "config": config,
-        "agents": {x.name: dict(x.settings) for x in algorithms},
+        "tasks": [task.name for task in experiment.tasks],
+        "rules": {x.name: x.parameters_sha256 for x in contenders if x.is_rule},
+        "config": experiment.config,
+        "agents": {x.name: dict(x.settings) for x in contenders if x.is_baseline},
         "command": command,
-        "task_files": {task.name: task.sha256 for task in tasks if task.sha256},
+        "task_files": {task.name: task.sha256 for task in experiment.tasks if task.sha256},
         "tuned": tuned_of(contenders),
         "search": None,
         "ranges": {},
@@ -228,9 +252,9 @@ def show_dry_run(experiment: Experiment, contenders: Sequence[Contender]) -> Non
     """
     config, folder = experiment.config, experiment.folder
     check(experiment, contenders)
-    known = identity("evaluate", experiment.tasks, config, contenders)
+    known = identity("evaluate", experiment, contenders)
     workdirs.require_same_settings(folder, known, _CHANGEABLE)
-    runs = {x.name: list(itertools.chain(*runs_of(experiment, x))) for x in contenders}
+    runs = {x.name: runs_of(experiment, [x]) for x in contenders}
     left = {name: [x for x in own if not _is_finished(x)] for name, own in runs.items()}
     require_trainable(experiment, list(itertools.chain(*left.values())))
     table, total = Table("contender", "runs", "finished", "steps", "steps/s"), 0.0
@@ -242,9 +266,9 @@ def show_dry_run(experiment: Experiment, contenders: Sequence[Contender]) -> Non
             group = next(iter(job_groups(missing, experiment.runs_per_job)))
             speed = _steps_per_second(group, config)
             total += steps / speed
-            if contender.own_training is None:
-                agent, dynamics = contender.make(group[0].task), group[0].task.dynamics
-                state, stored, saved = bytes_of_run(agent, dynamics, config.num_steps)
+            if not (first := group[0]).trains_itself:
+                dynamics = first.task.dynamics
+                state, stored, saved = bytes_of_run(first.agent, dynamics, config.num_steps)
                 held = max(held, len(group) * (state + stored))
                 checkpoints = max(checkpoints, 2 * len(group) * saved)  # The newest two.
                 agents += len(missing) * state
@@ -311,30 +335,5 @@ def keep_rules(
     changes = {} if config.rule_discount is None else {"discount": config.rule_discount}
     for contender in contenders:
         name = contender.source.get("file", "")
-        if isinstance(contender, RuleContender) and find_plugin(name) is None:
-            copy = copy_of_rule(copies_in(folder), contender.name)
-            keep_rule(name, copy, contender.loaded, **changes)
-
-
-def read_flags(values: Any) -> tuple[tuple[Environment, ...], EvaluationConfig]:
-    """Return the tasks and the config that the flags give.
-
-    Must be called before JAX computes anything. If this process makes the runs, it gets a device
-    per core; but runs in host environments, one after the other, have all cores each. The driver of
-    a Ray cluster leaves the accelerators to the workers.
-    """
-    if is_on_ray(values):
-        commands.leave_accelerators()
-    elif not registry.is_host(first_suite(values.suite)):
-        commands.use_all_cores()
-    own = ConfigDict({name: x for name, x in values.config.items() if name != ALGORITHMS})
-    config = from_config(EvaluationConfig, own)
-    if (baselines := getattr(values, "baselines", None)) is not None:
-        config = dataclasses.replace(config, baselines=tuple(listed(baselines)))
-    return resolve(suites_of(values.suite, values.env_kwargs)), config
-
-
-def runs_per_job(values: Any) -> int | None:
-    """Return the number of runs per job at most that the flags give, if the command has them."""
-    most = RUNS_PER_RAY_JOB if is_on_ray(values) else None
-    return getattr(values, "runs_per_job", None) or most
+        if contender.is_rule and find_plugin(name) is None:
+            keep_rule(name, copy_of_rule(folder, contender.name), contender.rule, **changes)

@@ -43,7 +43,7 @@ from meta.config import DiscoveryConfig
 from meta.estimators.protocol import Metrics
 from training.device_program import Lifetimes, mesh
 from training.memory_budget import require_memory_for_runs
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 _SCORED = 0.2  # Of a lifetime, at its end.
 
@@ -156,10 +156,10 @@ class Evolution:
         for task in self._tasks:
             environments.require_declared_outputs(task)
         longest = max(config.population.lifetimes)
-        for group in environments.group(self._tasks):
+        for group in environments.group_by_dynamics(self._tasks):
             task = next(task for task in self._tasks if task.name == group.names[0])
             agent = make_agent(self._initial_rule, self._agent_config(task, longest), task)
-            steps, least = agent.experience.steps_per_unroll, min(config.population.lifetimes)
+            steps, least = agent.requirements.steps_per_unroll, min(config.population.lifetimes)
             if int((1.0 - _SCORED) * least) < steps:
                 raise ValueError(
                     f"population.lifetimes has {least}; expected environment steps for two unrolls"
@@ -245,7 +245,7 @@ class Evolution:
         config = self._agent_config(task, drawn.budget)
         agents = [make_agent(rule, config, task) for rule in rules]
         seed = int(np.random.default_rng([self.config.seed, number, drawn.task]).integers(2**32))
-        settings = TrainingSettings(drawn.budget, runs_at_once=self.config.meta.agents_at_once)
+        settings = TrainingConfig(drawn.budget, runs_at_once=self.config.meta.agents_at_once)
         lifetimes = Lifetimes(agents, task, seed, settings)
         unrolls = settings.num_unrolls(lifetimes.steps_per_unroll)
         scored_from = int((1.0 - _SCORED) * unrolls)

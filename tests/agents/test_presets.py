@@ -145,7 +145,7 @@ def test_muesli_and_muzero_see_their_papers_images():
     """RGB of 96x96 pixels (Hessel et al. 2021; Schrittwieser et al. 2020, appendix E)."""
 
     def seen(name: str) -> tuple[int, ...]:
-        observed = registry.configured(name).observed(pong)
+        observed = registry.configured(name).choose_images(pong)
         return observed.dynamics.observation_spec().shape  # pyright: ignore
 
     pong = environments.make("atari/Pong")
@@ -156,7 +156,7 @@ def test_muesli_and_muzero_see_their_papers_images():
 def test_an_update_of_dice_has_five_batches_of_64():
     """160 sequences, each learned from twice (table 5), are no whole batches of 64 once."""
     agent = registry.configured("dice/paper").make(IMAGES)
-    assert agent.experience.updates[0].gradient_steps == 5
+    assert agent.requirements.updates[0].gradient_steps == 5
 
 
 # Environments and replay ratio in the table of benchmarks of arXiv 2301.04104v2. The Nature

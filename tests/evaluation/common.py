@@ -1,5 +1,6 @@
 """Training without an evaluation, and evaluations on disk whose results are random numbers."""
 
+import dataclasses
 import io
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,9 @@ from agents.search_space import Settings
 from evaluation import storage, tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
-    AlgorithmContender,
+    DISCOVERED,
+    RULE,
     Contender,
-    RuleContender,
     make_contenders,
     rule_contenders,
 )
@@ -24,10 +25,10 @@ from evaluation.report.discoveries import Discovery
 from evaluation.report.stored import read_manifest, write_manifest
 from evaluation.results import Episodes, LearningCurves, RunResult
 from evaluation.rules import fingerprint
+from evaluation.runs import ContenderRun, train_runs
 from evaluation.scoring import references
 from evaluation.scoring.evaluation import Evaluation
 from evaluation.scoring.references import Reference
-from evaluation.training import ContenderRun, train_runs
 from evaluation.tuned_settings import Tuned, TunedSettings
 from training.schedule import Report
 
@@ -184,11 +185,10 @@ def evaluation(
     )
 
 
-def rule_contender(name: str, is_discovered: bool = True, **source) -> RuleContender:
+def rule_contender(name: str, is_discovered: bool = True, **source) -> Contender:
     """One that was read from a manifest."""
-    return RuleContender(
-        name=name, is_discovered=is_discovered, rule=None, agent=CONFIG.agent, source=source
-    )
+    kind, agent = DISCOVERED if is_discovered else RULE, dataclasses.asdict(CONFIG.agent)
+    return Contender(name=name, algorithm=kind, settings=agent, source=source)
 
 
 def tuned(config: EvaluationConfig, settings: Mapping[str, Settings]) -> TunedSettings:
@@ -203,10 +203,10 @@ def tuned(config: EvaluationConfig, settings: Mapping[str, Settings]) -> TunedSe
     )
 
 
-def of_algorithm(name: str, algorithm: str = "") -> AlgorithmContender:
+def of_algorithm(name: str, algorithm: str = "") -> Contender:
     """One with its default settings."""
     algorithm = algorithm or name
-    return AlgorithmContender.of(name, algorithm, registry.configured(algorithm))
+    return Contender.of(name, algorithm, registry.configured(algorithm))
 
 
 def picture(caption="4 steps of <b>") -> bytes:

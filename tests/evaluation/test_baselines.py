@@ -15,10 +15,10 @@ from agents.muesli.algorithm import MuesliAgent
 from agents.muzero.algorithm import MuZeroAgent
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.rule_agent import RuleAgent
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, make_contenders, tuned_algorithm
+from evaluation.contenders import make_contenders, tuned_algorithm
 from evaluation.evaluate import Experiment, evaluate, resolve
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
@@ -33,7 +33,7 @@ UNCHANGED = {kind: {} for kind in BASELINES}  # Tuned settings: the first trial'
 
 def tuned(name: str, settings, config: EvaluationConfig = CONFIG) -> Any:
     """The config of an algorithm with settings that a search may find."""
-    return tuned_algorithm(name, name, config, settings).loaded.config
+    return tuned_algorithm(name, name, config, settings).configured.config
 
 
 @pytest.mark.slow
@@ -57,16 +57,15 @@ def test_a_name_means_the_same_under_each_flag():
         nobody = dataclasses.replace(config, baselines=())
         for one in make_contenders([], config)[1:]:
             (_, other) = make_contenders([], nobody, [one.name])
-            assert isinstance(one, AlgorithmContender)
-            assert isinstance(other, AlgorithmContender)
-            assert (other.name, other.kind, other.loaded) == (one.name, one.kind, one.loaded)
+            assert (other.name, other.kind) == (one.name, one.kind)
+            assert other.configured == one.configured
             if one.name != "hand_set":
-                assert one.loaded == registry.configured(one.name).for_run(config.num_steps)
+                assert one.configured == registry.configured(one.name).for_run(config.num_steps)
 
 
 def test_settings_are_those_of_the_literature():
     made: dict[str, Any] = {x.name: x for x in make_contenders([], CONFIG)}
-    ppo, dpo = made["ppo"].loaded, made["dpo"].loaded
+    ppo, dpo = made["ppo"].configured, made["dpo"].configured
     # Stable-Baselines3's `PPO("MlpPolicy", environment)`; its value loss is 0.5 times the square.
     assert ppo.config == PPOConfig(
         network=NetworkConfig(torso=(64, 64), activation="tanh"),
@@ -89,7 +88,7 @@ def test_settings_are_those_of_the_literature():
     on_images: Any = ppo.make(environments.make("atari/Pong"))
     assert (on_images.config.num_environments, on_images.config.clip) == (8, 0.1)
     # bsuite's, whose value loss is the squared error.
-    config = made["actor_critic"].loaded.config
+    config = made["actor_critic"].configured.config
     actor_critic, agent = config.rule, config.agent
     assert isinstance(actor_critic, disco.ActorCritic)
     assert (actor_critic.lambda_, actor_critic.value_cost, actor_critic.entropy_cost) == (0.9, 2, 0)
@@ -98,14 +97,14 @@ def test_settings_are_those_of_the_literature():
     agent = dataclasses.replace(CONFIG.agent, network=convolutions)
     config = dataclasses.replace(CONFIG, agent=agent)
     impala: Any = next(x for x in make_contenders([], config) if x.name == "impala")
-    assert impala.loaded.config.agent.network == convolutions
+    assert impala.configured.config.agent.network == convolutions
 
 
 def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents():
     for contender in make_contenders([], TUNED, tuned=common.tuned(TUNED, UNCHANGED))[1:]:
-        agent = contender.make(TASK)
-        assert agent.experience.num_environments == CONFIG.agent.num_environments
-        assert agent.experience.unroll_length == CONFIG.agent.unroll_length
+        agent = contender.configured.make(TASK)
+        assert agent.requirements.num_environments == CONFIG.agent.num_environments
+        assert agent.requirements.unroll_length == CONFIG.agent.unroll_length
         if isinstance(agent, PPOAgent):
             assert agent.config.network == CONFIG.agent.network
             assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount
@@ -215,8 +214,7 @@ def test_those_with_a_learned_model_and_dice_have_the_evaluations_network_on_ima
     agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=2)
     config = dataclasses.replace(CONFIG, agent=agent, baselines=("dice", "muesli", "muzero"))
     for contender in make_contenders([], config)[1:]:
-        assert isinstance(contender, AlgorithmContender)
-        made: Any = contender.loaded
+        made: Any = contender.configured
         on_images = made.make(environments.make("pixels/catch/8x8")).config
         assert (on_images.network, on_images.frame_stack) == (network, 2)
         elsewhere = made.make(environments.make("catch/5x5")).config

@@ -14,7 +14,8 @@ import disco
 import environments
 from disco_common import json_lines
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders
+from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders, tuned_rule
+from evaluation.evaluate import Experiment
 from evaluation.report.drawing import contender_styles
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
@@ -121,7 +122,7 @@ def test_a_learning_rate_falls_over_the_lifetime_of_the_discovery(tmp_path):
     assert length(30, agent=own) == 30 * steps
     config = dataclasses.replace(CONFIG, budget=30 * steps)
     (own,) = rule_contenders([file], config)
-    tuned = own.tuned({"end_learning_rate": 0.1}, config.budget)
+    tuned = tuned_rule(own, config, {"end_learning_rate": 0.1})
     assert tuned.agent.lifetime == 30 * steps
 
 
@@ -130,7 +131,7 @@ def test_a_rule_whose_agents_learning_rate_fell_has_such_agents(tmp_path):
     file = write(tmp_path / "a.npz", {"agent": {"end_learning_rate": 0.25}})
 
     def made(config, **tuned):
-        contender = rule_contenders([file], config)[0].tuned(tuned, config.budget)
+        contender = tuned_rule(rule_contenders([file], config)[0], config, tuned)
         agent = contender.agent
         assert agent.lifetime == config.budget
         return agent.end_learning_rate, contender.source["end_learning_rate_from"]
@@ -350,9 +351,9 @@ def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
     config = dataclasses.replace(
         CONFIG, seeds=1, budget=128, num_points=1, resamples=10, strip_frames=0
     )
-    tasks = (environments.make("catch/5x5"),)
-    values = evaluate_flags(tmp_path, "short_traces")
-    command.run(values, tasks, config)
+    experiment = Experiment([environments.make("catch/5x5")], config, tmp_path)
+    values = evaluate_flags("short_traces")
+    command.run_evaluation(values, experiment)
     monkeypatch.setattr(package, "LAMBDA", 0.7)
     with pytest.raises(ValueError, match="short_traces"):
-        command.run(values, tasks, config)
+        command.run_evaluation(values, experiment)

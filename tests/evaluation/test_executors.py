@@ -90,7 +90,7 @@ def test_a_job_that_fails_is_tried_again_and_the_others_go_on(
         _job(_fails_at_first, tmp_path, "once", 1),
         _job(_fails_at_first, tmp_path, "good", 0),
     ]
-    errors = executors[executor].run("test", jobs, silent)
+    errors = executors[executor].run_jobs("test", jobs, silent)
     assert errors == ["OSError: not yet 2", "TypeError: a bug of the agent", "", ""]
     attempts = {job.name: len(list(tmp_path.glob(f"{job.name}.*"))) for job in jobs}
     assert attempts == {"always": ATTEMPTS, "bug": 1, "once": 2, "good": 1}
@@ -103,7 +103,7 @@ def test_an_error_that_returns_is_shown_once_and_ends_the_job(tmp_path, caplog):
         raise OSError("the disk is full")
 
     with LocalExecutor() as executor:
-        errors = executor.run("test", [Job("same", work, units=1)], silent)
+        errors = executor.run_jobs("test", [Job("same", work, units=1)], silent)
     assert errors == ["OSError: the disk is full"]
     assert len(list(tmp_path.iterdir())) == 2
     assert caplog.text.count("Traceback") == 1
@@ -112,7 +112,7 @@ def test_an_error_that_returns_is_shown_once_and_ends_the_job(tmp_path, caplog):
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
     jobs = [_job(_dies_at_first, tmp_path, "twice", 2), _job(_dies_at_first, tmp_path, "ever", 9)]
-    twice, ever = executors["ray"].run("test", jobs, silent)
+    twice, ever = executors["ray"].run_jobs("test", jobs, silent)
     assert twice == ""
     assert "WorkerCrashedError" in ever
     assert len(list(tmp_path.glob("twice.*"))) == 3

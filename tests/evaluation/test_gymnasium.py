@@ -16,9 +16,9 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco_common import stopping
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, Contender, make_contenders, rule_contenders
+from evaluation.contenders import Contender, make_contenders, rule_contenders
 from evaluation.results import RunResult
-from evaluation.training import ContenderRun, train_runs
+from evaluation.runs import ContenderRun, train_runs
 from tests.agents import tiny
 from tests.agents.common import without_speed
 from tests.agents.tiny import dreamer, iris
@@ -74,7 +74,7 @@ WORLD_MODELS = {
 
 def contender_named(name: str) -> Contender:
     if other := WORLD_MODELS.get(name):
-        return AlgorithmContender.of(name, name, other)
+        return Contender.of(name, name, other)
     tuned = common.tuned(CONFIG, {kind: {} for kind in BASELINES})
     made = make_contenders(rule_contenders([RULE], CONFIG), CONFIG, tuned=tuned)
     (found,) = [x for x in made if name in (x.name, x.kind)]
@@ -163,17 +163,17 @@ def test_every_environment_and_every_agent_is_there():
 def test_agents_that_choose_among_actions_refuse_vectors(name):
     task = environments.make("gymnasium/Pendulum-v1")
     with pytest.raises(ValueError, match=r"gymnasium/Pendulum-v1.*expected a choice"):
-        contender_named(name).make(task)
+        contender_named(name).configured.make(task)
 
 
 @pytest.mark.parametrize("task", sorted({task for task, _ in PAIRS}))
 def test_iris_refuses_what_is_no_image(task):
     made = environments.make(f"gymnasium/{task}")
     with pytest.raises(ValueError, match=r"IRIS cannot learn gymnasium/.*expected one image"):
-        contender_named("iris").make(made)
+        contender_named("iris").configured.make(made)
 
 
 def test_dreamer_acts_with_vectors():
     task = environments.make("gymnasium/Pendulum-v1")
-    agent = contender_named("dreamer").make(task)
+    agent = contender_named("dreamer").configured.make(task)
     assert dataclasses.is_dataclass(agent)

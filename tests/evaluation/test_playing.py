@@ -16,8 +16,8 @@ from agents.rule_agent import AgentConfig
 from environments.simulators import Episode
 from evaluation import playing
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, make_contenders
-from evaluation.training import ContenderRun, train_runs
+from evaluation.contenders import Contender, make_contenders
+from evaluation.runs import ContenderRun, train_runs
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -138,9 +138,9 @@ class NoSettings:
     pass
 
 
-def contender(**functions) -> AlgorithmContender:
+def contender(**functions) -> Contender:
     algorithm = Algorithm("mine", "", {"default": NoSettings()}, **functions)
-    return AlgorithmContender.of("mine", "mine", Configured(algorithm, NoSettings()))
+    return Contender.of("mine", "mine", Configured(algorithm, NoSettings()))
 
 
 def test_an_examination_that_fails_costs_no_run(caplog, tmp_path):

@@ -13,8 +13,7 @@ import environments
 from agents.networks import NetworkConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
-    AlgorithmContender,
-    RuleContender,
+    Contender,
     make_contenders,
     rule_contenders,
     tuned_algorithm,
@@ -44,12 +43,11 @@ def test_an_algorithm_has_the_settings_of_its_trial(name, tmp_path):
     made = tuned_algorithm(f"{name}, trial 3", name, wide, {"learning_rate": 0.0123})
     (stored,) = written(tmp_path, [made])
     found = restored(stored, CONFIG, tmp_path)
-    assert isinstance(found, AlgorithmContender)
-    assert (found.name, found.kind, found.loaded) == (made.name, name, made.loaded)
-    assert found.loaded != tuned_algorithm(name, name, CONFIG, {}).loaded
+    assert (found.name, found.kind, found.configured) == (made.name, name, made.configured)
+    assert found.configured != tuned_algorithm(name, name, CONFIG, {}).configured
 
 
-def of_the_version_before(contender: AlgorithmContender) -> dict[str, Any]:
+def of_the_version_before(contender: Contender) -> dict[str, Any]:
     """A manifest's entry as versions until November 2026 wrote it."""
     name, settings = contender.algorithm, dict(contender.settings)
     agent, source = dataclasses.asdict(CONFIG.agent), dict(contender.source)
@@ -75,14 +73,13 @@ def test_contenders_of_the_version_before_are_read(tmp_path):
     write_manifest(tmp_path, config, [TASK.name], made, {})
     file = tmp_path / "manifest.json"
     manifest = json.loads(file.read_text())
-    algorithms = [x for x in made if isinstance(x, AlgorithmContender)]
+    algorithms = [x for x in made if not x.is_rule]
     manifest["contenders"] = [of_the_version_before(x) for x in algorithms]
     file.write_text(json.dumps(manifest))
     found = [restored(x, config, tmp_path) for x in read_manifest(tmp_path).contenders]
     assert [x.name for x in found] == [x.name for x in made]
     for one, other in zip(found, algorithms, strict=True):
-        assert isinstance(one, AlgorithmContender)
-        assert one.loaded == other.loaded, one.name
+        assert one.configured == other.configured, one.name
 
 
 def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
@@ -91,7 +88,7 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
     (made,) = rule_contenders([str(file)], CONFIG)
     made = dataclasses.replace(made, name="mine, width x2")  # Of a study: the copy is the file's.
     (stored,) = written(tmp_path, [made])
-    assert restored(stored, CONFIG, copies) is not None
+    assert restored(stored, CONFIG, tmp_path) is not None
     copies.mkdir()
     shutil.copy(file, copies / "mine.npz")
     for damage in (b"damaged", None):
@@ -99,22 +96,19 @@ def test_a_rule_is_read_from_its_copy_where_its_file_is_another_now(tmp_path):
             disco.save(disco.load("grid57"), file)
         else:
             file.write_bytes(damage)
-        found = restored(stored, CONFIG, copies)
-        assert isinstance(found, RuleContender)
+        found = restored(stored, CONFIG, tmp_path)
+        assert found.is_rule
         assert jax.tree.structure(found.rule) == jax.tree.structure(made.rule)
     (copies / "mine.npz").unlink()
     with pytest.raises(ValueError, match="The rule 'mine, width x2' is gone"):
-        restored(stored, CONFIG, copies)
+        restored(stored, CONFIG, tmp_path)
 
 
 def test_an_agent_with_other_settings_than_its_name_says_is_refused(tmp_path):
     (*_, made) = make_contenders([], CONFIG, ["ppo/learning_rate=0.002"])
-    assert isinstance(made, AlgorithmContender)
     (stored,) = written(tmp_path, [made])
-    assert isinstance(stored, AlgorithmContender)
     found = restored(stored, CONFIG, tmp_path)
-    assert isinstance(found, AlgorithmContender)
-    assert found.loaded == made.loaded
+    assert found.configured == made.configured
     stored = dataclasses.replace(stored, settings={**stored.settings, "learning_rate": 0.5})
     with pytest.raises(ValueError, match=r"other settings, .* called by: 'learning_rate=0\.002'"):
         restored(stored, CONFIG, tmp_path)
@@ -126,7 +120,6 @@ def test_an_agent_with_other_settings_than_its_name_says_is_refused(tmp_path):
 def test_an_agent_with_damaged_settings_is_refused(damaged, tmp_path):
     (_, made) = make_contenders([], CONFIG, ["ppo/learning_rate=0.004"])
     (stored,) = written(tmp_path, [made])
-    assert isinstance(stored, AlgorithmContender)
     stored = dataclasses.replace(stored, settings={**stored.settings, **damaged})
     with pytest.raises(ValueError, match="settings"):
         restored(stored, CONFIG, tmp_path)

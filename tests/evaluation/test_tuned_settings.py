@@ -29,15 +29,14 @@ def test_read_as_written(tmp_path):
     tuned_settings.write(path, TUNED)
     assert tuned_settings.read(path) == TUNED
     assert tuned_settings.read(path).path == path
-    assert TUNED.of_baseline("ppo_tuned", PPO) == SETTINGS
-    assert TUNED.of_rule("mine", "abc", PPO) == {"replay_ratio": 0.5}
-    assert TUNED.of_rule("another", "def", PPO) is None
+    found = TUNED.chosen(PPO, {"mine": "abc", "another": "def"})
+    assert found == {"ppo": SETTINGS, "mine": {"replay_ratio": 0.5}}
 
 
 def test_settings_that_an_older_version_did_not_know_have_their_defaults():
     agent = {**TUNED.agent, "network": dict(TUNED.agent["network"])}
     del agent["frame_stack"], agent["network"]["activation"]
-    assert dataclasses.replace(TUNED, agent=agent).of_baseline("ppo_tuned", PPO) == SETTINGS
+    assert dataclasses.replace(TUNED, agent=agent).chosen(PPO, {}) == {"ppo": SETTINGS}
 
 
 @pytest.mark.parametrize(
@@ -69,21 +68,21 @@ def test_other_budgets_and_agents_are_refused(tmp_path, change, message):
     found = tuned_settings.find(str(path), tmp_path / "run")
     assert found is not None
     with pytest.raises(ValueError, match=f"tuned.json is {message}"):
-        found.of_baseline("ppo_tuned", config)
+        found.chosen(config, {})
     with pytest.raises(ValueError, match=f"tuned.json is {message}"):
-        found.of_rule("mine", "abc", config)
+        found.chosen(dataclasses.replace(config, baselines=()), {"mine": "abc"})
 
 
 def test_a_baseline_that_was_not_tuned_is_named():
     config = dataclasses.replace(CONFIG, baselines=("ppo_tuned", "dpo_tuned"))
     with pytest.raises(ValueError, match=r"no settings for \['dpo'\]; it has some for \['mine'"):
-        TUNED.of_baseline("dpo_tuned", config)
+        TUNED.chosen(config, {})
 
 
 def test_settings_of_another_rule_of_the_same_name_do_not_fit():
     message = r"for another rule 'mine' \(parameters_sha256 'abc'\); expected 'def'"
     with pytest.raises(ValueError, match=message):
-        TUNED.of_rule("mine", "def", PPO)
+        TUNED.chosen(PPO, {"mine": "def"})
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def outcomes_of(
     return dict(zip(cases, map(tuple, json.loads(answer)), strict=True))
 
 
-def evaluate_flags(workdir: object, *rules: object, **others: object) -> SimpleNamespace:
+def evaluate_flags(*rules: object, **others: object) -> SimpleNamespace:
     """The flags of `launch.evaluate` by default, but for some, and without trackers."""
     values = {
         "agent": [],
@@ -70,7 +70,7 @@ def evaluate_flags(workdir: object, *rules: object, **others: object) -> SimpleN
         "wandb_project": "",
         "dry_run": False,
     }
-    return SimpleNamespace(workdir=str(workdir), rule=list(map(str, rules)), **{**values, **others})
+    return SimpleNamespace(rule=list(map(str, rules)), **{**values, **others})
 
 
 def after_start(output: str) -> str:

@@ -16,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import disco
 from launch.support.discoveries import discover
-from launch.support.rules import export
+from launch.support.discovery_rules import export
 from tests.launch.common import TINY, outcome, outcomes
 from tests.launch.discover_tiny import META_STEPS, get_settings
 from tests.launch.tiny_runs import (

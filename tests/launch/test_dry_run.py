@@ -33,7 +33,7 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 def test_of_an_evaluation(tmp_path, capsys):
     tasks, contenders = (environments.make("catch/5x5"),), make_contenders([], CONFIG)
     experiment = Experiment(tasks, CONFIG, tmp_path)
-    ((one, _),) = runs_of(experiment, contenders[0])
+    one, _ = runs_of(experiment, contenders)
     one.folder.mkdir(parents=True)
     (one.folder / "result.json").write_text("damaged")
     before = contents(tmp_path)

@@ -20,17 +20,17 @@ from environments.suites.sokoban import generator
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders, rule_contenders
-from evaluation.evaluate import resolve
+from evaluation.evaluate import Experiment, resolve
 from evaluation.rules import fingerprint
 from evaluation.tuned_settings import (
     SHIPPED,
     Tuned,
     TunedSettings,
 )
-from launch.support import evaluations, rules
+from launch.support import discovery_rules, evaluations
 from launch.support.discoveries import discover
-from launch.support.rules import export
-from launch.support.settings import DiscoverSettings, RuleSettings, make_rule
+from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig, make_rule
+from launch.support.discovery_rules import export
 from tests.environments.suites import boxoban
 from tests.evaluation.common import BASELINES
 from tests.launch.common import evaluate_flags, outcomes
@@ -51,8 +51,8 @@ def start(tmp_path) -> pathlib.Path:
     return file
 
 
-def settings_with(start: pathlib.Path) -> DiscoverSettings:
-    return dataclasses.replace(get_settings(), meta_steps=1, rule=RuleSettings(start=str(start)))
+def settings_with(start: pathlib.Path) -> DiscoveryRunConfig:
+    return dataclasses.replace(get_settings(), meta_steps=1, rule=RuleConfig(start=str(start)))
 
 
 @pytest.fixture(scope="module")
@@ -129,16 +129,16 @@ def test_rule_file_that_is_replaced_while_a_run_starts(start, tmp_path):
     settings, workdir = settings_with(start), tmp_path / "run"
     workdir.mkdir()
     with pytest.raises(ValueError, match=r"s\.npz' was replaced while the run was starting; try"):
-        rules.keep_start(settings, workdir, rule)
+        discovery_rules.keep_start(settings, workdir, rule)
     assert not list(workdir.iterdir())
-    rules.keep_start(settings, workdir, disco.load(start))
+    discovery_rules.keep_start(settings, workdir, disco.load(start))
     with pytest.raises(ValueError, match="was started with another rule at the same time"):
-        rules.keep_start(settings, workdir, rule)
+        discovery_rules.keep_start(settings, workdir, rule)
 
 
 def test_rule_of_the_zoo_is_copied_too(tmp_path):
-    settings = dataclasses.replace(get_settings(), rule=RuleSettings(start="grid57"))
-    rules.keep_start(settings, tmp_path, disco.load("grid57"))
+    settings = dataclasses.replace(get_settings(), rule=RuleConfig(start="grid57"))
+    discovery_rules.keep_start(settings, tmp_path, disco.load("grid57"))
     assert disco.load(tmp_path / "start.npz").sizes == disco.load("grid57").sizes
     assert fingerprint(make_rule(settings, tmp_path)) == fingerprint(disco.load("grid57"))
 
@@ -162,7 +162,8 @@ CONFIG = EvaluationConfig(
 
 
 def run(rules, suites, config, workdir, **others):
-    evaluations.run(evaluate_flags(workdir, *rules, **others), resolve(suites), config)
+    experiment = Experiment(resolve(suites), config, pathlib.Path(workdir))
+    evaluations.run_evaluation(evaluate_flags(*rules, **others), experiment)
 
 
 @pytest.fixture(scope="module")
@@ -249,16 +250,16 @@ def test_a_rule_without_tuned_settings_and_tasks_that_were_tuned_on_are_told(
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/3x3")]
     found = dataclasses.replace(tuned_settings.read(tuned(0.125)), tasks=["catch/5x5"])
     tuned_settings.write(tmp_path / "tuned.json", found)
-    values = evaluate_flags(tmp_path, tuned=str(tmp_path / "tuned.json"))
-    evaluations.contenders_of(values, [str(file)], tasks, config)
+    experiment = Experiment(tasks, config, tmp_path)
+    evaluations.contenders_of(str(tmp_path / "tuned.json"), experiment, [str(file)])
     assert "has no settings for the rule tiny, which keeps its own" in caplog.text
     assert "was tuned on 1 of the 2 tasks of this evaluation: catch/5x5." in caplog.text
 
 
 def test_tuned_settings_that_no_contender_reads_are_refused(tuned, tmp_path):
-    values = evaluate_flags(tmp_path, tuned=str(tuned(0.125)))
+    experiment = Experiment([environments.make("catch/5x5")], CONFIG, tmp_path)
     with pytest.raises(ValueError, match=r"--tuned=.*, and no contender reads it; expected a --ru"):
-        evaluations.contenders_of(values, [], [environments.make("catch/5x5")], CONFIG)
+        evaluations.contenders_of(str(tuned(0.125)), experiment, [])
 
 
 def test_tuned_settings_are_kept_and_may_not_change(tuned, tmp_path, capsys):
@@ -314,16 +315,18 @@ def test_an_evaluation_with_the_shipped_settings_goes_on(tmp_path, monkeypatch, 
 
 
 def test_settings_that_the_shipped_ones_do_not_fit_are_told(tmp_path, caplog):
-    tasks = [environments.make("catch/5x5")]
-    values = evaluate_flags(tmp_path)
+    def found(config, *rules):
+        experiment = Experiment([environments.make("catch/5x5")], config, tmp_path)
+        return evaluations.contenders_of(SHIPPED, experiment, rules)[1]
+
     config = EvaluationConfig(baselines=("ppo_tuned",), budget=50_000)
     with pytest.raises(ValueError, match=r"ppo_tuned, and .* for config.budget 99968"):
-        evaluations.contenders_of(values, [], tasks, config)
+        found(config)
     config = EvaluationConfig(baselines=("ppo",), budget=50_000)
-    assert evaluations.contenders_of(values, ["grid57"], tasks, config)[1] is None
+    assert found(config, "grid57") is None
     assert "not this package's tuned ones: they are for config.budget 99968; exp" in caplog.text
     config = EvaluationConfig(baselines=("ppo",), rule_learning_rate=1e-3)
-    assert evaluations.contenders_of(values, ["grid57"], tasks, config)[1] is None
+    assert found(config, "grid57") is None
     assert "not this package's tuned ones: config.rule_learning_rate is set." in caplog.text
 
 
@@ -335,7 +338,8 @@ def test_the_shipped_settings_are_used_where_they_fit(tmp_path, monkeypatch, cap
     tasks = environments.suite("grid_heldout")
 
     def settings(config, *rules):
-        contenders, _ = evaluations.contenders_of(evaluate_flags(tmp_path), rules, tasks, config)
+        experiment = Experiment(tasks, config, tmp_path)
+        contenders, _ = evaluations.contenders_of(SHIPPED, experiment, rules)
         return evaluations.tuned_of(contenders)
 
     assert settings(config, "grid57") == {name: x.settings for name, x in shipped.items()}

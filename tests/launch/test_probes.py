@@ -18,10 +18,10 @@ from evaluation.report.discoveries import Probe, best_probe, read_metrics, read_
 from evaluation.report.stored import merge, read_manifest
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
-from launch.support import rules
+from launch.support import discovery_rules
 from launch.support.discoveries import discover
-from launch.support.rules import export
-from launch.support.settings import ProbeSettings
+from launch.support.discovery_config import ProbeConfig
+from launch.support.discovery_rules import export
 from tests.launch.discover_tiny import get_settings
 
 SETTINGS = dataclasses.replace(
@@ -30,7 +30,7 @@ SETTINGS = dataclasses.replace(
     meta_steps=5,
     checkpoint_interval=4,
     log_interval=3,
-    probe=ProbeSettings(interval=2, num_tasks=3, seeds=2, budget=2_000),
+    probe=ProbeConfig(interval=2, num_tasks=3, seeds=2, budget=2_000),
 )
 
 
@@ -78,7 +78,7 @@ def test_agents_of_probes_can_be_loaded_but_not_reported(finished):
 
 @pytest.mark.slow
 def test_probes_do_not_change_the_rule_and_the_best_is_exported(finished, tmp_path):
-    without = dataclasses.replace(SETTINGS, probe=ProbeSettings())
+    without = dataclasses.replace(SETTINGS, probe=ProbeConfig())
     discover(without, str(tmp_path / "without"))
     newest = export(str(tmp_path / "without"), str(tmp_path / "newest.npz"))
     rules = rules_of(finished)
@@ -103,7 +103,7 @@ def test_the_best_has_the_highest_score_and_of_equal_ones_is_the_latest():
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monkeypatch):
-    make_runs, calls = rules.make_runs, []
+    make_runs, calls = discovery_rules.make_runs, []
 
     def stopped(*arguments):
         calls.append(1)
@@ -111,7 +111,7 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
             os.kill(os.getpid(), signal.SIGTERM)
         return make_runs(*arguments)
 
-    monkeypatch.setattr(rules, "make_runs", stopped)
+    monkeypatch.setattr(discovery_rules, "make_runs", stopped)
     with pytest.raises(SystemExit, match="143"), stopping.noting():
         discover(SETTINGS, str(tmp_path))
     assert [x.meta_step for x in read_probes(tmp_path)] == [2]
@@ -126,7 +126,7 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
 
 @pytest.mark.slow
 def test_a_probe_of_another_rule_is_made_again(tmp_path, caplog):
-    own = rules.Probes(SETTINGS, resolve([SETTINGS.suite]))
+    own = discovery_rules.Probes(SETTINGS, resolve([SETTINGS.suite]))
     zoo = disco.load("grid57")
     random = disco.DiscoveredRule.create(jax.random.key(1), zoo.sizes, num_bins=11, max_value=5.0)
     own.make(tmp_path, 7, random, {})
@@ -137,26 +137,26 @@ def test_a_probe_of_another_rule_is_made_again(tmp_path, caplog):
 
 
 def test_tasks_are_evenly_spaced():
-    settings = dataclasses.replace(SETTINGS, probe=ProbeSettings(interval=1, num_tasks=3))
-    chosen = rules.Probes(settings, environments.suite("grid57"))._chosen
+    settings = dataclasses.replace(SETTINGS, probe=ProbeConfig(interval=1, num_tasks=3))
+    chosen = discovery_rules.Probes(settings, environments.suite("grid57"))._chosen
     known = [x.name for x in environments.suite("grid57") if x.name in references.shipped()]
     assert list(chosen) == [known[0], known[(len(known) - 1) // 2], known[-1]]
     assert len(known) < 57  # The others have no reference scores.
 
 
 def test_without_reference_scores_there_are_no_probes(caplog):
-    own = rules.Probes(SETTINGS, [environments.make("catch/4x3")])
+    own = discovery_rules.Probes(SETTINGS, [environments.make("catch/4x3")])
     assert own.interval == 0
     assert "No task of the suite has reference scores" in caplog.text
-    assert rules.Probes(SETTINGS, resolve([SETTINGS.suite])).interval == 2
+    assert discovery_rules.Probes(SETTINGS, resolve([SETTINGS.suite])).interval == 2
 
 
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"probe.seeds is 0"):
-        ProbeSettings(seeds=0)
+        ProbeConfig(seeds=0)
     with pytest.raises(ValueError, match=r"budget is 1 environment steps; expected at least one"):
-        rules.Probes(
-            dataclasses.replace(SETTINGS, probe=ProbeSettings(interval=1, budget=1)),
+        discovery_rules.Probes(
+            dataclasses.replace(SETTINGS, probe=ProbeConfig(interval=1, budget=1)),
             resolve([SETTINGS.suite]),
         )
 

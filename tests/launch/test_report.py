@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from launch import report
-from launch.support import rules
+from launch.support import discovery_rules
 from tests.evaluation.common import DISCOVERY, write_evaluation
 
 
@@ -101,4 +101,6 @@ def test_a_discovery_without_a_report(tmp_path):
 
 def test_a_card_needs_evaluations(tmp_path):
     with pytest.raises(ValueError, match="is not the workdir of a discovery run"):
-        rules.export(str(tmp_path), str(tmp_path / "rule.npz"), evaluations=[str(tmp_path)])
+        discovery_rules.export(
+            str(tmp_path), str(tmp_path / "rule.npz"), evaluations=[str(tmp_path)]
+        )

@@ -22,7 +22,7 @@ from agents.rule_agent import AgentConfig
 from disco_common import plugins
 from evaluation import films, playing
 from evaluation.config import EvaluationConfig
-from evaluation.evaluate import resolve
+from evaluation.evaluate import Experiment, resolve
 from evaluation.loading import load_agent
 from launch.support import evaluations
 from tests.launch.common import evaluate_flags
@@ -53,8 +53,8 @@ def workdir(tmp_path_factory) -> pathlib.Path:
     sizes = disco.MetaNetworkSizes(prediction=6, trajectory=8, lifetime=8)
     rule = disco.DiscoveredRule.create(jax.random.key(0), sizes, num_bins=11, max_value=5.0)
     disco.save(rule, folder / "mine.npz")
-    values = evaluate_flags(folder / "runs", folder / "mine.npz", agent=["ppo/learning_rate=0.001"])
-    evaluations.run(values, resolve(TASKS), CONFIG)
+    values = evaluate_flags(folder / "mine.npz", agent=["ppo/learning_rate=0.001"])
+    evaluations.run_evaluation(values, Experiment(resolve(TASKS), CONFIG, folder / "runs"))
     (folder / "mine.npz").unlink()
     return folder / "runs"
 

@@ -13,7 +13,7 @@ from agents.rule_agent import AgentConfig, RuleAgent
 from training import device
 from training.device_program import Lifetimes
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 CONFIG = AgentConfig(
     network=NetworkConfig(torso=(8,), model=0, head=()),
@@ -23,7 +23,7 @@ CONFIG = AgentConfig(
     batch_size=8,
     replay_ratio=0.5,
 )
-SETTINGS = TrainingSettings(num_steps=2_560, boundaries=(2_048,), scored_from=2_048)
+SETTINGS = TrainingConfig(num_steps=2_560, boundaries=(2_048,), scored_from=2_048)
 UNROLLS = 2_560 // (4 * 8)
 TASK = environments.make("grid57/00_dense_fixed")
 

@@ -13,9 +13,9 @@ import environments
 from agents.registry import Algorithm, Configured
 from agents.registry import TrainingReport as Report
 from environments.simulators import Episode
-from evaluation import training
+from evaluation import runs
 from evaluation.config import EvaluationConfig
-from evaluation.contenders import AlgorithmContender, make_contenders
+from evaluation.contenders import Contender, make_contenders
 from evaluation.evaluate import Experiment, evaluate
 from evaluation.executors import JobsFailedError
 from tests.annotations import unchecked
@@ -49,9 +49,9 @@ class NoSettings:
     pass
 
 
-def contender_of(agent: Scripted, name: str) -> AlgorithmContender:
+def contender_of(agent: Scripted, name: str) -> Contender:
     algorithm = Algorithm(name, "", {"default": NoSettings()}, train=agent.train)
-    return AlgorithmContender.of(name, name, Configured(algorithm, NoSettings()))
+    return Contender.of(name, name, Configured(algorithm, NoSettings()))
 
 
 def reports(first: int, last: int, every: int = 400) -> list[Report]:
@@ -70,8 +70,8 @@ def train(tmp_path, told: Sequence[Report], report=lambda *_: None):
 def run(agent, task, folder, report=lambda *_: None):
     """The result of one run of an agent."""
     contender = contender_of(agent, "scripted")
-    runs = [training.ContenderRun(task, CONFIG.seed, folder, contender, 0)]
-    [result] = training.train_runs(runs, CONFIG, folder, report)
+    made = [runs.ContenderRun(task, CONFIG.seed, folder, contender, 0)]
+    [result] = runs.train_runs(made, CONFIG, folder, report)
     return result
 
 
@@ -219,8 +219,8 @@ def test_the_random_policy_acts_where_actions_are_vectors(tmp_path):
     pytest.importorskip("dm_control")
     (random,) = make_contenders((), CONFIG)
     task = environments.make("control_proprio/cartpole_balance")
-    runs = [training.ContenderRun(task, CONFIG.seed, tmp_path, random, 0)]
-    [result] = training.train_runs(runs, CONFIG, tmp_path)
+    made = [runs.ContenderRun(task, CONFIG.seed, tmp_path, random, 0)]
+    [result] = runs.train_runs(made, CONFIG, tmp_path)
     # Two environments, episodes of 500 actions: each 1,000 steps two end.
     assert result.results["length"] == 500.0
     assert result.curve.count.sum() == 6

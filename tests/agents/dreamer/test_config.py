@@ -59,12 +59,12 @@ def test_agents_choose_their_papers_images():
 
     pong = environments.make("atari100k/Pong")
     assert shape(pong) == (84, 84, 1)
-    assert shape(named_dreamer("paper").observed(pong)) == (64, 64, 3)
+    assert shape(named_dreamer("paper").choose_images(pong)) == (64, 64, 3)
     pong = environments.make("atari/Pong")
-    assert shape(named_dreamer("paper").observed(pong)) == (96, 96, 1)
-    assert shape(named_dreamer("paper,v1").observed(pong)) == (64, 64, 3)
+    assert shape(named_dreamer("paper").choose_images(pong)) == (96, 96, 1)
+    assert shape(named_dreamer("paper,v1").choose_images(pong)) == (64, 64, 3)
     catch = environments.make("catch")
-    assert named_dreamer("paper").observed(catch) is catch
+    assert named_dreamer("paper").choose_images(catch) is catch
 
 
 @pytest.mark.parametrize("ablation", ABLATIONS)

@@ -53,7 +53,7 @@ def mean_return(dynamics, params, policy, episodes=20):
 
 def test_the_tasks_are_drawn_from_their_numbers():
     assert len({task.name for task in SUITE}) == varied.NUM_TASKS
-    assert len(environments.group(SUITE)) == len(VARIANTS)
+    assert len(environments.group_by_dynamics(SUITE)) == len(VARIANTS)
     scales = np.array([float(task.params.reward_scale) for task in SUITE])
     assert scales.min() < 0.02
     assert scales.max() > 50.0

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from evaluation import storage
-from evaluation.contenders import STEPS_PER_UNROLL, RuleContender
+from evaluation.contenders import RULE, STEPS_PER_UNROLL
 from evaluation.report.stored import merge, read_manifest
 from tests.evaluation.common import CONFIG, TASKS, result, write_evaluation
 
@@ -107,8 +107,7 @@ def test_other_agents_of_the_same_name_are_told_apart(tmp_path):
 def test_rules_of_other_packages_are_the_same_that_older_versions_called_discovered(tmp_path):
     old, new = (write_evaluation(tmp_path / name) for name in ("old", "new"))
     contenders = tuple(
-        dataclasses.replace(x, is_discovered=False) if isinstance(x, RuleContender) else x
-        for x in new.contenders
+        dataclasses.replace(x, algorithm=RULE) if x.is_rule else x for x in new.contenders
     )
     [merged] = merge([old, dataclasses.replace(new, contenders=contenders)])
     assert [contender.name for contender in merged.contenders][3:] == ["grid57"]

@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from evaluation.contenders import AlgorithmContender
+from evaluation.contenders import Contender
 from evaluation.report import page
 from evaluation.report.discoveries import Probe
 from evaluation.report.discovery_section import DiscoverySection, discovery_section
@@ -84,7 +84,7 @@ def _evaluation(folder, name: str) -> EvaluationSection:
     """A section in which everything that others choose has this name."""
     [merged] = merge([write_evaluation(folder)])
     first = merged.contenders[-1]
-    renamed = AlgorithmContender(name=name, algorithm=name, settings={name: name})
+    renamed = Contender(name=name, algorithm=name, settings={name: name})
     merged = dataclasses.replace(
         merged,
         tasks=(name, f"{name} 2"),

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from evaluation.contenders import AlgorithmContender
+from evaluation.contenders import Contender
 from evaluation.report.html_report import write_report
 from evaluation.report.stored import merge
 from tests.evaluation.common import CONFIG, picture, write_evaluation
@@ -25,7 +25,7 @@ def world_model(tmp_path_factory):
     metrics = {"<i>/loss/reconstruction": 1.0, "<i>/codes_used": 7.0, "held_out/<b>": 2.0}
     (run / "metrics.jsonl").write_text(json.dumps({**metrics, "environment_steps": 9}) + "\n")
     agents = [
-        AlgorithmContender(name=x.name, algorithm="iris", settings={}) if x.name == "grid57" else x
+        Contender(name=x.name, algorithm="iris", settings={}) if x.name == "grid57" else x
         for x in merged.contenders
     ]
     merged = dataclasses.replace(merged, contenders=tuple(agents))

@@ -9,8 +9,6 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
-    AlgorithmContender,
-    RuleContender,
     make_contenders,
     rule_contenders,
 )
@@ -40,10 +38,7 @@ CONFIG = EvaluationConfig(
 
 
 def agent_of(variation: Variation) -> AgentConfig:
-    if isinstance(variation.contender, RuleContender):
-        return variation.contender.agent
-    assert isinstance(variation.contender, AlgorithmContender)
-    return variation.contender.loaded.config.agent
+    return variation.contender.configured.config.agent
 
 
 def test_each_setting_is_varied_alone():

@@ -8,8 +8,6 @@ import pytest
 from agents.search_space import Choice, LogUniform
 from evaluation import tuned_settings
 from evaluation.contenders import (
-    AlgorithmContender,
-    RuleContender,
     make_contenders,
     rule_contenders,
 )
@@ -46,7 +44,7 @@ def test_all_have_equally_many_trials_and_more_trials_begin_with_the_same():
 def test_trials_have_the_settings_that_were_drawn():
     for trial in tuning.trials(rules(), CONFIG, 3):
         contender = trial.contender
-        if isinstance(contender, RuleContender):
+        if contender.is_rule:
             agent = contender.agent
             assert agent.learning_rate == trial.settings.get("learning_rate", 5e-3)
             if trial.settings:
@@ -54,7 +52,6 @@ def test_trials_have_the_settings_that_were_drawn():
                 assert agent.num_replayed == round(agent.batch_size * ratio)
                 assert agent.lifetime == CONFIG.budget
             continue
-        assert isinstance(contender, AlgorithmContender)
         settings = contender.settings.get("agent", contender.settings)
         assert settings["learning_rate"] == trial.settings.get("learning_rate", 3e-3)
         if trial.settings and trial.of == "ppo":

@@ -1,4 +1,4 @@
-"""Training of the agents of an evaluation: contenders on tasks, by the trainer."""
+"""The runs of an evaluation, a contender on a task with a seed, and their training in jobs."""
 
 import contextlib
 import dataclasses
@@ -11,9 +11,9 @@ from typing import Any
 import jax
 
 import environments
-from agents import compilation, pictures
+from agents import pictures
 from agents.protocol import Agent, ExaminedAgent
-from disco_common import json_lines, keys
+from disco_common import compilation, json_lines, keys
 from disco_common.files import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing, storage
@@ -61,7 +61,23 @@ class ContenderRun(records.Run):
     ) -> "ContenderRun":
         """Return the run on a task with the seed of this index."""
         folder = storage.run_path(workdir.absolute(), contender.name, task.name, index)
-        return cls(contender.observed(task), config.all_seeds[index], folder, contender, index)
+        return cls(
+            contender.configured.choose_images(task),
+            config.all_seeds[index],
+            folder,
+            contender,
+            index,
+        )
+
+    @property
+    def agent(self) -> Agent:
+        """Its agent, the same one for all of the contender's runs on equal dynamics."""
+        return self.contender.configured.make(self.task)
+
+    @property
+    def trains_itself(self) -> bool:
+        """Whether its algorithm has its own training loop, and no agent."""
+        return self.contender.configured.trains_itself
 
     def __str__(self) -> str:
         return f"{self.contender.name} on {self.task.name}, seed {self.index}"
@@ -80,11 +96,11 @@ def job_groups(runs: Sequence[ContenderRun], most: int | None) -> Iterator[list[
         if not _mixes_contenders():
             return name
         run = next(x for x in runs if (x.contender.name, x.task.dynamics) == (name, dynamics))
-        return split_agent(run.contender.make(run.task))[0]
+        return split_agent(run.agent)[0]
 
     groups: dict[Any, list[ContenderRun]] = {}
     for run in runs:
-        is_alone = run.task.is_host or run.contender.own_training is not None
+        is_alone = run.task.is_host or run.trains_itself
         key = id(run) if is_alone else kind(run.contender.name, run.task.dynamics)
         groups.setdefault((key, run.task.dynamics), []).append(run)
     for group in groups.values():
@@ -110,19 +126,19 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
 
     That is how many steps their optimiser makes, and how many parameters they learn.
     """
-    if contender.own_training is not None:
+    if contender.configured.trains_itself:
         return contender
     by_specs: dict[str, Agent] = {}
-    for task in map(contender.observed, tasks):
+    for task in map(contender.configured.choose_images, tasks):
         specs = repr((task.dynamics.observation_spec(), task.dynamics.action_spec()))
         if specs not in by_specs:
-            by_specs[specs] = contender.make(task)
+            by_specs[specs] = contender.configured.make(task)
     agents = list(by_specs.values())
-    experience = agents[0].experience
+    requirements = agents[0].requirements
     found: dict[str, Any] = {
-        GRADIENT_STEPS: experience.gradient_steps_per_step,
-        NUM_ENVIRONMENTS: experience.num_environments,
-        STEPS_PER_UNROLL: experience.steps_per_unroll,
+        GRADIENT_STEPS: requirements.gradient_steps_per_step,
+        NUM_ENVIRONMENTS: requirements.num_environments,
+        STEPS_PER_UNROLL: requirements.steps_per_unroll,
     }
     params = [getattr(jax.eval_shape(x.init, jax.random.key(0)), "params", None) for x in agents]
     if None not in params:
@@ -156,15 +172,13 @@ def train_runs(
       ValueError: if the agent cannot act there, or its replay does not fit in memory.
     """
     compilation.limit_programs()
-    contender, task = group[0].contender, group[0].task
-    settings = config.training
-    if contender.own_training is not None:
-        one = self_contained.train(contender.own_training, group[0], settings, report)
+    first, settings = group[0], config.training
+    if first.trains_itself:
+        one = self_contained.train(first.contender.configured, first, settings, report)
         return [RunResult.of(one, config, "unknown (self-contained agent)")]
-    by_name = {run.contender.name: run.contender.make(task) for run in group}
-    agents = [by_name[run.contender.name] for run in group]
-    if task.is_host:
-        trained = [host.train(agents[0], group[0], settings, report)]
+    agents = [run.agent for run in group]
+    if first.task.is_host:
+        trained = [host.train(agents[0], first, settings, report)]
     else:
         trained = device.train(agents, group, settings, group_folder, report)
     found = []
@@ -194,7 +208,7 @@ def _strip(run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: A
     if (
         config.strip_frames == 0
         or run.index
-        or not agent.experience.updates
+        or not agent.requirements.updates
         or pictures.image_index(run.task.dynamics.observation_spec()) is None
     ):
         return b""
@@ -212,7 +226,7 @@ def _examine(run: ContenderRun, agent: Agent, learner: Any) -> None:
         learner,
         run.task,
         _EXAMINED_STEPS,
-        min(agent.experience.num_environments, _EXAMINED_ENVIRONMENTS),
+        min(agent.requirements.num_environments, _EXAMINED_ENVIRONMENTS),
         environments.seed_of(run.task.name, run.seed, _EXAMINATION_SEED_STEP),
     )
     key = keys.key(run.seed, Purpose.EXAMINE, keys.code(run.task.name))

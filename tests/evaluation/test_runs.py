@@ -8,10 +8,10 @@ import pytest
 
 import disco
 import environments
-from agents import compilation
-from evaluation import training
+from disco_common import compilation
+from evaluation import runs
 from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders, rule_contenders
-from evaluation.training import ContenderRun, job_groups, train_runs, with_compute
+from evaluation.runs import ContenderRun, job_groups, train_runs, with_compute
 from tests.evaluation.common import CONFIG
 from tests.meta.common import small_rule
 
@@ -76,7 +76,7 @@ def test_on_a_cpu_a_job_has_one_contender(contenders):
 
 
 def test_on_an_accelerator_rules_of_equal_sizes_share_a_job(contenders, monkeypatch):
-    monkeypatch.setattr(training, "_mixes_contenders", lambda: True)
+    monkeypatch.setattr(runs, "_mixes_contenders", lambda: True)
     found = groups_of(contenders[1])
     assert sorted(found) == [["actor_critic"], ["one", "two"], ["random"]]
     assert max(map(len, groups_of(contenders[1], most=1))) == 1
