@@ -133,7 +133,7 @@ def _discover(
             " share."
         )
 
-    def show(completed: int, numbers: Numbers, doing: str) -> None:  # A part of the sweep's.
+    def show(completed: float, numbers: Numbers, doing: str) -> None:  # A part of the sweep's.
         del doing
         report(completed, numbers)
 

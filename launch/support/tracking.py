@@ -270,7 +270,7 @@ def tracked(experiment: "Experiment", tracking: Tracking) -> "Experiment":
         ):
             curves = _ReturnCurves(folder, log)
 
-            def show_and_log(completed: int, numbers: Numbers, doing: str) -> None:
+            def show_and_log(completed: float, numbers: Numbers, doing: str) -> None:
                 show(completed, numbers, doing)
                 curves.read_in_time()
 

@@ -255,7 +255,7 @@ class Evolution:
             states, scored_from, unrolls, lambda steps: report(before + steps)
         )
         with np.errstate(invalid="ignore"):
-            return episodes.return_sum / episodes.count
+            return np.asarray(episodes.return_sum / episodes.count)
 
     def _agent_config(self, task: environments.Environment, budget: int) -> AgentConfig:
         own = self.config.family_agents.get(registry.family_of(task.name), self.config.agent)

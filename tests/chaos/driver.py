@@ -35,7 +35,7 @@ def jump() -> None:
 
 def insert_nan(what: str) -> None:
     """Set one agent's parameters to NaN, or from then on its rewards or observations."""
-    original = Discovery.step
+    original = MetaGradient.step
 
     def step(discovery: MetaGradient, state: DiscoveryState):
         if int(state.meta_step) == NAN_AT:
@@ -43,7 +43,7 @@ def insert_nan(what: str) -> None:
             state = jax.device_put(changed, discovery.sharding)
         return original(discovery, state)
 
-    setattr(Discovery, "step", step)  # noqa: B010  As a method of another signature.
+    setattr(MetaGradient, "step", step)  # noqa: B010  As a method of another signature.
 
 
 def _with_nan(what: str, path, leaf: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Tasks in other encodings: the same tasks."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import environments
 from environments.encodings import NUM_NOISE, Encoded
 
 TASK = environments.make("catch/4x3")
+DYNAMICS: Any = TASK.dynamics
 NUM_VALUES = 12
 
 
@@ -29,7 +31,7 @@ def episodes(dynamics, params, actions, steps=40):
 
 
 def encoded(kind, size, seed=0, noise=0.0):
-    dynamics = Encoded(TASK.dynamics, kind, size)
+    dynamics = Encoded(DYNAMICS, kind, size)
     rng = np.random.default_rng(seed)
     return dynamics, dynamics.draw(rng, TASK.params, 10.0, noise)
 
@@ -41,8 +43,8 @@ def test_given_is_the_task_itself():
     actions = np.asarray(params.actions)
     assert sorted(actions) == [0, 1, 2]
     found = episodes(dynamics, params, jnp.argsort(params.actions))
-    assert found.observation.shape == (40, *TASK.dynamics.observation_spec().shape)
-    plain = episodes(TASK.dynamics, TASK.params, jnp.arange(3))
+    assert found.observation.shape == (40, *DYNAMICS.observation_spec().shape)
+    plain = episodes(DYNAMICS, TASK.params, jnp.arange(3))
     np.testing.assert_array_equal(found.step_type, plain.step_type)
     assert {*np.unique(found.reward)} <= {-10.0, 0.0, 10.0}
 
@@ -72,7 +74,7 @@ def test_selected_has_every_value(size, noise):
 
 def test_projected_is_linear():
     dynamics, params = encoded("projected", 20)
-    given = Encoded(TASK.dynamics)
+    given = Encoded(DYNAMICS)
     found = episodes(dynamics, params, jnp.arange(3)).observation
     plain = dataclasses.replace(params, encoding=jnp.zeros(0))
     values = episodes(given, plain, jnp.arange(3)).observation.reshape(40, -1)
@@ -81,8 +83,8 @@ def test_projected_is_linear():
 
 def test_refused():
     with pytest.raises(ValueError, match="kind must be one of"):
-        Encoded(TASK.dynamics, "rotated")
+        Encoded(DYNAMICS, "rotated")
     with pytest.raises(ValueError, match="size must be above 0, or 0 with 'given', found 3"):
-        Encoded(TASK.dynamics, "given", 3)
+        Encoded(DYNAMICS, "given", 3)
     with pytest.raises(ValueError, match="size must be at least 12, found 5"):
         encoded("selected", 5)

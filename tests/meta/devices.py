@@ -35,7 +35,7 @@ def make(num_devices: int, devices_per_agent: int, agents_at_once: int | None) -
 
 def discover(
     num_devices: int, devices_per_agent: int, agents_at_once: int | None
-) -> tuple[np.ndarray, Discovery]:
+) -> tuple[np.ndarray, MetaGradient]:
     """The meta-parameters in one vector, and what discovered them."""
     discovery = make(num_devices, devices_per_agent, agents_at_once)
     discovery.check()

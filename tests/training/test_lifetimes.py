@@ -1,6 +1,7 @@
 """Lifetimes of many agents at once: the same returns as runs of their own."""
 
 import dataclasses
+import itertools
 
 import jax.numpy as jnp
 import numpy as np
@@ -35,11 +36,11 @@ def agent(learning_rate: float, **changes) -> RuleAgent:
 
 def returns(agents, seed=0, parts=(64, UNROLLS), report=lambda steps: None):
     """Mean returns of the episodes that end in the last of some parts of the lifetimes."""
-    lifetimes, begin = Lifetimes(agents, TASK, seed, SETTINGS), 0
+    lifetimes, episodes = Lifetimes(agents, TASK, seed, SETTINGS), None
     states = lifetimes.init()
-    for end in parts:
+    for begin, end in itertools.pairwise((0, *parts)):
         states, episodes = lifetimes.advance(states, begin, end, report)
-        begin = end
+    assert episodes is not None
     return episodes.return_sum / episodes.count
 
 

@@ -14,6 +14,7 @@ variant share their dynamics, and so one compiled program.
 | `chain` | rare rewards: a long corridor |
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -115,7 +116,8 @@ def _pendulum(rng: np.random.Generator) -> PhysicsTask:
     mass, length = rng.uniform(0.5, 1.5), rng.uniform(0.7, 1.3)
     # A third to all of the torque that holds it out level.
     torque = rng.uniform(0.35, 1.0) * mass * float(task.gravity) * length / 2.0
-    return task.replace(
+    return dataclasses.replace(
+        task,
         mass=jnp.float32(mass),
         length=jnp.float32(length),
         force=jnp.float32(torque),

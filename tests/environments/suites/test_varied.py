@@ -11,6 +11,7 @@ from environments.suites import varied
 from environments.suites.grid_worlds import mazes
 from environments.suites.varied import GRID, ROOMS, VARIANTS
 from environments.suites.varied.views import Coordinates, Egocentric
+from tests.environments.streams import dynamics_of
 
 SUITE = environments.suite("varied")
 FIRST = SUITE[: len(VARIANTS)]
@@ -57,7 +58,7 @@ def test_the_tasks_are_drawn_from_their_numbers():
     scales = np.array([float(task.params.reward_scale) for task in SUITE])
     assert scales.min() < 0.02
     assert scales.max() > 50.0
-    seen = [task.dynamics.reset(task.params, jax.random.key(0))[1].observation for task in FIRST]
+    seen = [dynamics_of(x).reset(x.params, jax.random.key(0))[1].observation for x in FIRST]
     sizes = [sum(x.size for x in jax.tree.leaves(one)) for one in seen]
     assert (min(sizes), max(sizes)) == (3, 1600)
     assert {environments.num_actions(task.dynamics) for task in FIRST} == {3, 4, 5, 18}
