@@ -135,7 +135,7 @@ def _discover(
 
     def show(completed: float, numbers: Numbers, doing: str) -> None:  # A part of the sweep's.
         del doing
-        report(completed, numbers)
+        report(int(completed), numbers)
 
     discover(
         point.settings,

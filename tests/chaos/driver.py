@@ -37,11 +37,11 @@ def insert_nan(what: str) -> None:
     """Set one agent's parameters to NaN, or from then on its rewards or observations."""
     original = MetaGradient.step
 
-    def step(discovery: MetaGradient, state: DiscoveryState):
+    def step(discovery: MetaGradient, state: DiscoveryState, report):
         if int(state.meta_step) == NAN_AT:
             changed = jax.tree.map_with_path(partial(_with_nan, what), jax.device_get(state))
             state = jax.device_put(changed, discovery.sharding)
-        return original(discovery, state)
+        return original(discovery, state, report)
 
     setattr(MetaGradient, "step", step)  # noqa: B010  As a method of another signature.
 
