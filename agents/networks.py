@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 import environments
-from agents import history
+from agents import history, scales
 from agents.encoders import Encoder, NetworkConfig, computing_in
 from agents.history import HistorySpec
 from disco.types import Leaf, taken
@@ -109,6 +109,12 @@ class PolicyNetwork:
     def unravel(self, params: disco.Params) -> Any:
         """Return the parameters by module and name."""
         return _flat(self)[1](params)
+
+    def step_factors(self, params: disco.Params, of_inputs: Array) -> Float[Array, "P"]:
+        """Return the factors of an optimiser's steps (`agents.scales.factors`)."""
+        arrays = self.unravel(params)
+        factors = scales.factors(arrays, of_inputs)
+        return ravel_pytree(jax.tree.map(lambda f, x: jnp.full_like(x, f), factors, arrays))[0]
 
     def apply(self, function: Callable[..., Any], params: disco.Params, *inputs: Any) -> Any:
         """Return the result of a function of Haiku modules with these parameters."""

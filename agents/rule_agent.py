@@ -20,6 +20,7 @@ from agents.history import HistorySpec
 from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
 from agents.protocol import Batch, Mode, ReplaySpec, Requirements, Update, UpdateSpec
+from agents.scales import Scales
 from disco_common.pytrees import register_dataclass
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
@@ -49,6 +50,8 @@ class AgentConfig:
       replay_capacity: trajectories in the replay.
       reward_scale: factor of the rewards that the agent learns from; those of records and
         scores are not scaled.
+      adapts_steps, adapts_rewards: whether the steps of layers are adapted to the scale of their
+        inputs, and the rewards to theirs (`agents.scales`).
       frame_stack: frames in one input of the network.
       burn_in: steps before each trajectory that only update the network's memory.
     """
@@ -68,6 +71,8 @@ class AgentConfig:
     replay_ratio: Fraction = 1.0
     replay_capacity: Count = 1024
     reward_scale: Positive = 1.0
+    adapts_steps: bool = False
+    adapts_rewards: bool = False
     frame_stack: Count = 1
     burn_in: int = 0
 
@@ -176,9 +181,10 @@ class NetworkState:
 
 @chex.dataclass(frozen=True)
 class LearnerState(NetworkState):
-    """The learning state, with the rule's."""
+    """The learning state, with the rule's, and scales if the agent adapts to them."""
 
     rule_state: disco.RuleState
+    scales: Scales | None = None
 
 
 class ActsByPolicy:
@@ -245,6 +251,7 @@ class RuleAgent(ActsByPolicy):
             params=params,
             optimizer=self.optimizer.init(params),
             rule_state=self.rule.init(params),
+            scales=Scales.zeros() if self._adapts else None,
         )
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
@@ -271,7 +278,13 @@ class RuleAgent(ActsByPolicy):
         Returns:
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
+        if state.scales is not None:
+            scales = state.scales.after(trajectory, self._discount)
+            state = dataclasses.replace(state, scales=scales)
         scaled = self.config.scaled(trajectory)
+        if self.config.adapts_rewards:
+            reward = scaled.reward / state.scales.of_rewards
+            scaled = dataclasses.replace(scaled, reward=reward)
         inputs = (state.params, state.rule_state, scaled, self.network.unroll)
         if residuals is None:
             gradients, aux = self.rule.gradient(*inputs)
@@ -281,8 +294,23 @@ class RuleAgent(ActsByPolicy):
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
+        if self.config.adapts_steps:
+            assert state.scales is not None
+            updates *= self.network.step_factors(state.params, state.scales.of_inputs)
+        if aux.step is not None:
+            updates *= aux.step
         params = optax.apply_updates(state.params, updates)
-        return LearnerState(params=params, optimizer=optimizer, rule_state=aux.state)
+        return LearnerState(
+            params=params, optimizer=optimizer, rule_state=aux.state, scales=state.scales
+        )
+
+    @property
+    def _adapts(self) -> bool:
+        return self.config.adapts_steps or self.config.adapts_rewards
+
+    @property
+    def _discount(self) -> float:
+        return getattr(self.rule, "discount", 1.0)
 
     @property
     def optimizer(self) -> optax.GradientTransformation:

@@ -20,8 +20,9 @@ from disco.checks import Cost
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
 from disco.hand_designed_rules import policy_target
 from disco.meta_network import Inputs, LifetimeState, RawTargets
+from disco.moments import Moments
 from disco.types import Metrics, Outputs, RuleState, Trajectory
-from disco.values import select_action
+from disco.values import entropy, select_action
 from disco_common.pytrees import register_dataclass, static
 from disco_common.ranges import Fraction
 
@@ -47,9 +48,19 @@ class AnchoredTargets(DiscoveredTargets):
 
 @chex.dataclass(frozen=True)
 class AnchoredMemory(DiscoveredMemory):
-    """The state of an anchored rule, with the number of updates so far, if the rule reads it."""
+    """The state of an anchored rule, with what it reads of the agent's progress.
+
+    Attributes:
+      updates: so far.
+      rewards: moments of rewards.
+      arrived: moments of whether a reward is not 0.
+      recent: moving mean of rewards of about the last ten batches.
+    """
 
     updates: Float[Array, ""] | None = None
+    rewards: Moments | None = None
+    arrived: Moments | None = None
+    recent: Float[Array, ""] | None = None
 
 
 @register_dataclass
@@ -136,8 +147,13 @@ class AnchoredRule(DiscoveredRule):
 
     def init_memory(self) -> AnchoredMemory:
         memory = super().init_memory()
-        zero = jnp.zeros((), memory.lifetime.hidden.dtype)
-        return AnchoredMemory(**vars(memory), updates=zero if self.sizes.agent_features else None)
+        dtype, number = memory.lifetime.hidden.dtype, self.sizes.agent_features
+        zero = jnp.zeros((), dtype)
+        own: dict[str, Any] = {"updates": zero} if number else {}
+        if number > len(_WITHOUT_REWARDS):
+            own |= {name: moments.init(dtype) for name in ("rewards", "arrived")}
+            own |= {"recent": zero}
+        return AnchoredMemory(**vars(memory), **own)
 
     def targets(
         self,
@@ -150,6 +166,7 @@ class AnchoredRule(DiscoveredRule):
         inputs, tracked = self._inputs_and_memory(
             outputs, target_outputs, trajectory, memory, is_masked=self.masks_moments
         )
+        tracked = _with_rewards(tracked, inputs.trajectory)
         read = self._read(inputs, tracked)
         raw, lifetime = meta_network.apply(self.sizes, self.parameters, read, memory.lifetime)
         prior = self._prior(raw, read) if self.sizes.prior_outputs else None
@@ -166,7 +183,7 @@ class AnchoredRule(DiscoveredRule):
                 given: Outputs = getattr(inputs, name)
                 read[name] = {x: given[x] for x in given if x not in ("y", "z")}
         if memory.updates is not None:
-            of_agent = agent_features(memory.updates, moments.deviation(memory.advantage))
+            of_agent = agent_features(memory, inputs.outputs["logits"][:-1])
             read["of_agent"] = of_agent[: self.sizes.agent_features]
         return dataclasses.replace(inputs, **read)
 
@@ -220,6 +237,13 @@ class AnchoredRule(DiscoveredRule):
             weights[name] *= jnp.exp(output)
         return weights
 
+    def step(self, targets: AnchoredTargets) -> Float[Array, ""] | None:
+        if self.sizes.prior_outputs < len(_WEIGHTS) + 1:
+            return None
+        assert targets.prior is not None
+        mean = jnp.mean(targets.prior[..., len(_WEIGHTS)])
+        return jnp.exp(jnp.clip(mean, -_LARGEST_LOG, _LARGEST_LOG))
+
     def transition_losses(
         self, outputs: Outputs, targets: Any, trajectory: Trajectory
     ) -> tuple[Float[Array, "T B"], Metrics]:
@@ -227,6 +251,8 @@ class AnchoredRule(DiscoveredRule):
         if targets.prior is not None:
             weights = self.prior_weights(targets.prior)
             metrics |= jax.lax.stop_gradient({name: jnp.mean(x) for name, x in weights.items()})
+            if (step := self.step(targets)) is not None:
+                metrics["step"] = jax.lax.stop_gradient(step)
         return losses, metrics
 
 
@@ -252,15 +278,59 @@ def form_of(
     raise ValueError(f"No form of a rule has the hyper-parameters {sorted(settings)}.")
 
 
+AGENT_FEATURES = ("age", "advantages", "entropy", "errors", "arrivals", "trend")
+_WITHOUT_REWARDS = AGENT_FEATURES[:4]
+_RECENT = 0.9  # Decay of the mean of recent rewards.
+
+
+def _with_rewards(memory: AnchoredMemory, trajectory: Trajectory) -> AnchoredMemory:
+    """Return the memory after the rewards of a batch, if the rule reads them."""
+    if memory.rewards is None or memory.arrived is None or memory.recent is None:
+        return memory
+    dtype, mask = memory.recent.dtype, trajectory.mask
+    reward = trajectory.reward.astype(dtype)
+    number = jnp.maximum(jnp.sum(mask.astype(dtype)), 1.0)
+    mean = jnp.sum(jnp.where(mask, reward, 0.0)) / number
+    return dataclasses.replace(
+        memory,
+        rewards=moments.update(memory.rewards, reward, mask),
+        arrived=moments.update(memory.arrived, (reward != 0).astype(dtype), mask),
+        recent=jax.lax.stop_gradient(_RECENT * memory.recent + (1.0 - _RECENT) * mean),
+    )
+
+
 def agent_features(
-    updates: Float[Array, "*s"], deviation: Float[Array, "*s"]
-) -> tuple[Float[Array, "*s"], ...]:
-    """Return what the networks may read of an agent: its age, and the scale of its advantages.
+    memory: AnchoredMemory, logits: Float[Array, "T B A"]
+) -> tuple[Float[Array, ""], ...]:
+    """Return what the networks may read of an agent's progress; no gradient flows.
 
     Returns:
-      log(1 + updates), scaled, and the decimal logarithm of the deviation, which is at least 1e-3.
+      By `AGENT_FEATURES`: log(1 + updates), scaled; the decimal logarithm of the deviation of
+      advantages, at least 1e-3; the policy's mean entropy by the largest there is; the decimal
+      logarithm of the errors of values by the deviation of advantages, from -2 to 2; that of the
+      part of rewards that are not 0, at least 1e-3; and the mean of recent rewards minus that of
+      the last hundred batches, by their root mean square. The last two only if they are kept.
     """
-    return jnp.log1p(updates) / _LARGE_LOG_AGE, jnp.log10(jnp.maximum(deviation, 1e-3))
+    assert memory.updates is not None
+    deviation = moments.deviation(memory.advantage)
+    log_policy = jax.nn.log_softmax(logits)
+    legal = jnp.sum((logits != -jnp.inf).astype(logits.dtype), axis=-1)
+    part = entropy(log_policy) / jnp.log(jnp.maximum(legal, 2.0))
+    errors = moments.root_mean_square(memory.td) / jnp.maximum(deviation, 1e-3)
+    features = [
+        jnp.log1p(memory.updates) / _LARGE_LOG_AGE,
+        jnp.log10(jnp.maximum(deviation, 1e-3)),
+        jnp.mean(part),
+        jnp.clip(jnp.log10(jnp.maximum(errors, 1e-3)), -2.0, 2.0),
+    ]
+    if memory.rewards is not None and memory.arrived is not None and memory.recent is not None:
+        size = moments.root_mean_square(memory.rewards)
+        recent = memory.recent / (1.0 - _RECENT ** (memory.updates + 1.0))
+        features += [
+            jnp.log10(jnp.maximum(moments.mean(memory.arrived), 1e-3)),
+            (recent - moments.mean(memory.rewards)) / (size + 1e-6),
+        ]
+    return tuple(jax.lax.stop_gradient(x) for x in features)
 
 
 def prior_features(

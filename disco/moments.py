@@ -62,9 +62,14 @@ def normalize(
 
     Moments that no batch has changed have mean and variance 0.
     """
-    mean, variance = _mean_and_variance(moments)
-    centred = x - mean if subtract_mean else x
+    first, variance = _mean_and_variance(moments)
+    centred = x - first if subtract_mean else x
     return centred / (jnp.sqrt(variance + 1e-12) + 1e-6)
+
+
+def mean(moments: Moments) -> Float[Array, ""]:
+    """Return the moving mean."""
+    return moments.first / _weight(moments)
 
 
 def deviation(moments: Moments) -> Float[Array, ""]:
@@ -78,9 +83,9 @@ def root_mean_square(moments: Moments) -> Float[Array, ""]:
 
 
 def _mean_and_variance(moments: Moments) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    weight = _weight(moments)
-    mean = moments.first / weight
-    return mean, jnp.maximum(moments.second / weight - jnp.square(mean), 0.0)
+    first = mean(moments)
+    variance = moments.second / _weight(moments) - jnp.square(first)
+    return first, jnp.maximum(variance, 0.0)
 
 
 def _weight(moments: Moments) -> Array:

@@ -106,6 +106,11 @@ class Rule(abc.ABC):
         need not have the others.
         """
 
+    def step(self, targets: Any) -> Float[Array, ""] | None:
+        """Return the factor of the optimiser's step that the rule asks for; None for 1."""
+        del targets
+        return None
+
     def init(self, params: Params) -> RuleState:
         """Return the state of an initial agent, whose target network has the agent's parameters."""
         # A copy, so that a caller may donate parameters and state to one jitted function.
@@ -155,7 +160,7 @@ class Rule(abc.ABC):
         )
         loss, metrics = self.output_loss(loss_outputs, targets, trajectory)
         new_state = self._move_target_params(new_state, jax.lax.stop_gradient(params))
-        return loss, Aux(state=new_state, targets=targets, metrics=metrics)
+        return loss, Aux(state=new_state, targets=targets, metrics=metrics, step=rule.step(targets))
 
     def gradient(
         self, params: Params, state: RuleState, trajectory: Trajectory, unroll: Unroll
@@ -203,7 +208,10 @@ class Rule(abc.ABC):
         )
         after = dataclasses.replace(state, memory=memory)
         return gradients, Aux(
-            state=self._move_target_params(after, params), targets=targets, metrics=metrics
+            state=self._move_target_params(after, params),
+            targets=targets,
+            metrics=metrics,
+            step=self.step(targets),
         )
 
     def _move_target_params(self, state: RuleState, params: Params) -> RuleState:

@@ -147,8 +147,11 @@ class Aux:
       targets: of the agent's outputs.
       metrics: scalars; means over all transitions, masked or not, but for `loss`, the mean over
         those that are not masked.
+      step: the factor of the optimiser's step that the rule asks for; None for 1. Adam does not see
+        the scale of a gradient, so it multiplies what the optimiser makes of it.
     """
 
     state: RuleState
     targets: PyTree[Array]
     metrics: Metrics
+    step: Float[Array, ""] | None = None

@@ -43,9 +43,9 @@ class Ablated(disco.AnchoredRule):
         hidden: dict[str, Any] = {
             name: jax.tree.map(jnp.zeros_like, getattr(inputs, name)) for name in names
         }
-        if len(inputs.of_agent) > 1:  # The second is the scale of advantages.
-            zero = jnp.zeros_like(inputs.of_agent[1])
-            hidden["of_agent"] = inputs.of_agent[0], anchored.agent_features(zero, zero)[1]
+        if len(inputs.of_agent) > 1:  # The first alone is not of values and rewards.
+            none = anchored.agent_features(self.init_memory(), inputs.outputs["logits"][:-1])
+            hidden["of_agent"] = inputs.of_agent[0], *none[1 : len(inputs.of_agent)]
         return dataclasses.replace(inputs, **hidden)
 
     def _advanced(

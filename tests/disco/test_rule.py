@@ -471,7 +471,7 @@ def test_a_rule_may_depend_on_the_agents_age():
     assert anchored(small_rule()).init({}).memory.updates is None
     with pytest.raises(ValueError, match=r"agent_features, .* expected 0, or disco.AnchoredRule"):
         disco.DiscoveredRule({}, old.sizes)
-    with pytest.raises(ValueError, match=r"sizes\.agent_features is 3; expected 0 to 2"):
-        dataclasses.replace(SIZES, agent_features=3)
+    with pytest.raises(ValueError, match=r"sizes\.agent_features is 7; expected 0 to 6"):
+        dataclasses.replace(SIZES, agent_features=7)
     with pytest.raises(ValueError, match=r"sizes\.prior_features is 1 and .* expected outputs"):
         dataclasses.replace(SIZES, prior_features=1)
