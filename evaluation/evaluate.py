@@ -209,18 +209,16 @@ def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
         be in one folder.
     """
     _require_own_folders(task.name for task in experiment.tasks)
-    settings, checked = experiment.config.training, set()
+    settings = experiment.config.training
     for contender, task in itertools.product(contenders, experiment.tasks):
         configured = contender.configured
         task = configured.choose_images(task)
         configured.check(task, settings.num_steps)
-        if configured.trains_itself or (contender.name, task.dynamics) in checked:
-            continue
-        checked.add((contender.name, task.dynamics))
-        experience = configured.make(task).experience
-        require_consistent(experience)
-        schedules(experience, settings.num_steps)
-        settings.num_unrolls(experience.steps_per_unroll)
+        if not configured.trains_itself:
+            experience = configured.make(task).experience
+            require_consistent(experience)
+            schedules(experience, settings.num_steps)
+            settings.num_unrolls(experience.steps_per_unroll)
 
 
 def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
