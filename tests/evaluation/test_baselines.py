@@ -127,7 +127,7 @@ def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents
 @pytest.mark.parametrize("kind", BASELINES)
 def test_learning_rates_share_one_program(kind):
     first, second = (
-        tuned_algorithm(kind, kind, CONFIG, {"learning_rate": rate}).make(TASK)
+        tuned_algorithm(kind, kind, CONFIG, {"learning_rate": rate}).configured.make(TASK)
         for rate in (1e-3, 3e-3)
     )
     static, arrays = split_agent(first)
