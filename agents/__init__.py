@@ -1,4 +1,4 @@
-"""Agents, and their common parts: protocol, networks, optimisers, compilation."""
+"""Agents, and their common parts: protocol, networks, optimisers."""
 
 import importlib.util
 

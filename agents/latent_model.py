@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 import disco
-from agents.networks import Network, small_head
+from agents.networks import PolicyNetwork, small_head
 from agents.protocol import Batch
 from disco import values
 
@@ -37,11 +37,11 @@ class Prediction(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class LatentModel(Network):
+class LatentModel(PolicyNetwork):
     """A model as functions of one parameter vector.
 
-    `config.model` is the units of its LSTM, and `config.head` those of its heads. It has no outputs
-    of a rule; further fields as in `Network`. Raises ValueError if the model has no units.
+    `config.model` is the units of its LSTM, and `config.head` those of its heads; further fields as
+    in `PolicyNetwork`. Raises ValueError if the model has no units.
 
     Attributes:
       num_bins: N.

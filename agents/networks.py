@@ -53,18 +53,16 @@ NETWORKS: Mapping[str, NetworkConfig] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
-    """A network with the outputs of a rule, as functions of one parameter vector.
+class PolicyNetwork:
+    """A network with an embedding and a policy, as functions of one parameter vector.
 
     Equal networks are the same functions, so that programs of them are compiled once. Observations
     are as in a `disco.Trajectory`: leaves `[*s, ...]`, or a `History` if the agent stacks frames or
-    has a memory. An output of rank 2 has a row per action and comes from the action-conditional
-    model; the others come from the embedding.
+    has a memory. Subclasses have `_everything`, which calls all modules, and `_policy`.
 
     Attributes:
       config: sizes.
       dynamics: of which only the specs are used; actions must be discrete (else ValueError).
-      shapes: of the outputs, by name.
       frame_stack: frames in one input.
       burn_in: rows at the start of each unroll that only update the memory: they have no outputs,
         and no gradient flows through them.
@@ -72,7 +70,6 @@ class Network:
 
     config: NetworkConfig
     dynamics: Any
-    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     frame_stack: int = 1
     burn_in: int = 0
 
@@ -109,16 +106,6 @@ class Network:
         """
         return self.apply(self._policy, params, observation, memory)
 
-    def unroll(
-        self, params: disco.Params, trajectory: disco.Trajectory
-    ) -> dict[str, Float[Array, "..."]]:
-        """Return all outputs `[T+1, B, ...]`.
-
-        Those per action are there at the actions taken, too (`disco.types.taken`).
-        """
-        inputs = trajectory.observation, trajectory.core_state, trajectory.action
-        return self.apply(self._outputs, params, *inputs)
-
     def unravel(self, params: disco.Params) -> Any:
         """Return the parameters by module and name."""
         return _flat(self)[1](params)
@@ -137,12 +124,10 @@ class Network:
         return self.dynamics.observation_spec()
 
     def _everything(self, observation: Any, memory: Any) -> None:
-        """Call all modules."""
-        self._outputs(observation, memory, jnp.zeros((0, 1), jnp.int32))
+        raise NotImplementedError
 
     def _policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
-        embedding, memory = self._embed_step(observation, memory)
-        return small_head("logits_head", self.num_actions)(embedding), memory
+        raise NotImplementedError
 
     def _embed_step(self, observation: Any, memory: Any) -> tuple[Array, Any]:
         """Return the embedding `[B, E]` of one step, and the memory after it."""
@@ -160,6 +145,55 @@ class Network:
         if self.config.memory:
             embedding = self._unroll_lstm(embedding, observation.age == 0, memory)
         return embedding
+
+    def _embed(self, observation: Any) -> Array:
+        stacked = history.stack(self.history, self._spec, observation)
+        return Encoder(self.config, self._spec)(stacked)
+
+    def _unroll_lstm(self, embedding: Array, is_first: Leaf, memory: Any) -> Array:
+        """Return the LSTM's outputs along an unroll, after the burn-in."""
+        burn_in, lstm = self.burn_in, hk.LSTM(self.config.memory, name="memory")
+
+        def step(memory, row):
+            x, starts = row
+            return lstm(x, _reset_where(starts, memory))[::-1]
+
+        if burn_in:
+            memory, _ = hk.scan(step, memory, (embedding[:burn_in], is_first[:burn_in]))
+            memory = jax.lax.stop_gradient(memory)
+        return hk.scan(step, memory, (embedding[burn_in:], is_first[burn_in:]))[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class Network(PolicyNetwork):
+    """A network with the outputs of a rule; further fields as in `PolicyNetwork`.
+
+    An output of rank 2 has a row per action and comes from the action-conditional model; the others
+    come from the embedding.
+
+    Attributes:
+      shapes: of the outputs, by name.
+    """
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = dataclasses.field(kw_only=True)
+
+    def unroll(
+        self, params: disco.Params, trajectory: disco.Trajectory
+    ) -> dict[str, Float[Array, "..."]]:
+        """Return all outputs `[T+1, B, ...]`.
+
+        Those per action are there at the actions taken, too (`disco.types.taken`).
+        """
+        inputs = trajectory.observation, trajectory.core_state, trajectory.action
+        return self.apply(self._outputs, params, *inputs)
+
+    def _everything(self, observation: Any, memory: Any) -> None:
+        """Call all modules."""
+        self._outputs(observation, memory, jnp.zeros((0, 1), jnp.int32))
+
+    def _policy(self, observation: Any, memory: Any) -> tuple[Array, Any]:
+        embedding, memory = self._embed_step(observation, memory)
+        return small_head("logits_head", self.num_actions)(embedding), memory
 
     def _outputs(self, observation: Any, memory: Any, action: Leaf) -> dict[str, Array]:
         embedding = self._embed_unroll(observation, memory)
@@ -186,23 +220,6 @@ class Network:
                 by_name[name] = flat.reshape(*flat.shape[:-1], *shape)
                 by_name[taken(name)] = select_action(by_name[name], action)
         return by_name
-
-    def _embed(self, observation: Any) -> Array:
-        stacked = history.stack(self.history, self._spec, observation)
-        return Encoder(self.config, self._spec)(stacked)
-
-    def _unroll_lstm(self, embedding: Array, is_first: Leaf, memory: Any) -> Array:
-        """Return the LSTM's outputs along an unroll, after the burn-in."""
-        burn_in, lstm = self.burn_in, hk.LSTM(self.config.memory, name="memory")
-
-        def step(memory, row):
-            x, starts = row
-            return lstm(x, _reset_where(starts, memory))[::-1]
-
-        if burn_in:
-            memory, _ = hk.scan(step, memory, (embedding[:burn_in], is_first[:burn_in]))
-            memory = jax.lax.stop_gradient(memory)
-        return hk.scan(step, memory, (embedding[burn_in:], is_first[burn_in:]))[1]
 
 
 def small_head(name: str, size: int) -> hk.Linear:
@@ -240,7 +257,7 @@ class ActionConditionalModel(hk.Module):
 
 
 @functools.lru_cache(maxsize=64)
-def _flat(network: Network) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _flat(network: PolicyNetwork) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Return a network's `init` and `unravel`; equal networks, of many agents, share them."""
     return flat_init(network._init)
 

@@ -1,6 +1,7 @@
-"""Pictures of observations, and of what world models predict: images, boards, grids of planes.
+"""Pictures of observations and of a world model's predictions, and the errors of these.
 
-They are PNG files. Their text chunk `caption` describes their contents.
+Images, boards and grids of planes can be drawn. Pictures are PNG files, whose text chunk `caption`
+describes their contents.
 """
 
 import dataclasses
@@ -121,7 +122,7 @@ _BINS = 10  # Of a calibration error.
 _SHOWN, _MOST_PREDICTED, _LEAST_PREDICTED = 16, 50, 4  # Frames of a picture; steps of an episode.
 
 
-def predicted(
+def prediction_picture(
     agent: ImaginingAgent, state: Any, batch: Batch, key: PRNGKeyArray
 ) -> dict[str, bytes]:
     """Draw what a world model predicts of the first environment's first episode.
@@ -161,7 +162,7 @@ def compared(
     return first, second, np.abs(first.astype(np.int16) - second).astype(np.uint8)
 
 
-def errors(
+def prediction_errors(
     reward: np.ndarray, predicted_reward: np.ndarray, end: np.ndarray, predicted_end: np.ndarray
 ) -> dict[str, float]:
     """Return errors of a world model's rewards and probabilities of an end, of the same steps."""

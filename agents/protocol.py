@@ -64,7 +64,7 @@ class Batch:
       reward: `[T, B]`, of the transition.
       discount: `[T, B]`, 0 where the transition terminates its episode, otherwise 1.
       last: `[T, B]`, whether the transition ends its episode, by termination or by truncation, or
-        by a lost life (`Experience.ends_at_life_loss`).
+        by a lost life (`Requirements.ends_at_life_loss`).
       mask: `[T, B]`, False where the transition only leads from an episode's last observation to
         the first one of the next; its action had no effect.
       extras: leaves `[T, B, ...]`, what `act` returned at the row; fewer rows of those that
@@ -141,8 +141,8 @@ class UpdateSpec:
 
 
 @dataclasses.dataclass(frozen=True)
-class Experience:
-    """The experience that an agent needs, as data.
+class Requirements:
+    """What an agent requires of the trainer, as data.
 
     Attributes:
       num_environments: number of parallel environments.
@@ -205,8 +205,8 @@ class Agent(Protocol):
     """An agent for environments of given specs."""
 
     @property
-    def experience(self) -> Experience:
-        """The experience that it needs."""
+    def requirements(self) -> Requirements:
+        """What it requires of the trainer."""
         ...
 
     def init(self, key: PRNGKeyArray) -> State:
@@ -240,7 +240,7 @@ class Agent(Protocol):
             an episode begins: where `timestep.first()`, or where the observation is a `History`
             and its last `age` is 0.
           timestep: the current one of each environment, leaves `[B, ...]`. Its observation is a
-            `History` where `experience.history` asks for one. Where it is an episode's last, the
+            `History` where `requirements.history` asks for one. Where it is an episode's last, the
             action has no effect: the environment starts its next episode.
           key: random key of the actions.
           mode: the purpose of acting.

@@ -10,7 +10,7 @@ from dm_env import specs
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import environments
-from agents.protocol import Batch, Experience, Mode, Update
+from agents.protocol import Batch, Mode, Requirements, Update
 from agents.registry import Algorithm
 from disco_common.ranges import Count, require_ranges
 
@@ -24,8 +24,10 @@ class RandomAgent:
     unroll_length: int = 16
 
     @property
-    def experience(self) -> Experience:
-        return Experience(num_environments=self.num_environments, unroll_length=self.unroll_length)
+    def requirements(self) -> Requirements:
+        return Requirements(
+            num_environments=self.num_environments, unroll_length=self.unroll_length
+        )
 
     def init(self, key: PRNGKeyArray) -> tuple[()]:
         del key

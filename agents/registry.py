@@ -1,7 +1,7 @@
-"""Algorithms by name: what a package of `agents/`, or another package, registers.
+"""The registry of algorithms by name; that of environments is `environments.registry`.
 
-An `Algorithm` is named by an entry point of the group `disco.agents`, or as `<module>:<name>`
-(`docs/extending.md`). `NAME/PRESET,SETTING=VALUE` chooses one of its presets, and settings.
+An `Algorithm` makes agents. An entry point of the group `disco.agents` names it, or
+`<module>:<name>` (`docs/extending.md`). Flags call it an agent: `NAME/PRESET,SETTING=VALUE`.
 """
 
 import dataclasses
@@ -47,12 +47,12 @@ class Algorithm:
         in `agents.search_space.DEFAULTS`. By default the first preset, with these fields replaced.
       has_literature: whether its presets are its literature's; otherwise it has the network and the
         environments of the evaluated rules' agents.
-      shown: returns the name in tables and of folders, of a name with parameters; by default the
-        same.
+      display_name: returns the name in tables and of folders, of a name with parameters; by default
+        the same.
       variant: returns the word for a config's variant, which settings cannot change: each has sizes
         of its own.
-      present: returns settings that an earlier version stored as today's, from these and today's
-        config of the same name (`present_settings`).
+      upgrade: returns settings that an earlier version stored as today's, from these and today's
+        config of the same name (`upgrade_settings`).
       train: in place of `make`, for an algorithm with its own training loop (`Configured.train`).
     """
 
@@ -66,9 +66,9 @@ class Algorithm:
     ranges: Ranges = dataclasses.field(default_factory=dict)
     tuned: Callable[[Shared, Settings], Any] | None = None
     has_literature: bool = True
-    shown: Callable[[str], str] | None = None
+    display_name: Callable[[str], str] | None = None
     variant: Callable[[Any], str] | None = None
-    present: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
+    upgrade: Callable[[Mapping[str, Any], Any], Mapping[str, Any]] | None = None
     train: Callable[..., Generator[TrainingReport]] | None = None
 
     def __post_init__(self):
@@ -136,7 +136,7 @@ class Algorithm:
         today = self.configured(parameters)
 
         def read(stored: Mapping[str, Any], config: Any) -> Any:
-            given = stored if self.present is None else self.present(stored, config)
+            given = stored if self.upgrade is None else self.upgrade(stored, config)
             return from_json(type(self.default), dict(given))
 
         try:
@@ -324,18 +324,18 @@ def _split(parameters: str) -> tuple[list[str], dict[str, str]]:
     return [word for word in words if "=" not in word], settings
 
 
-def _parsed(agent: str, config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
+def _parsed(algorithm: str, config: Any, texts: Mapping[str, str]) -> dict[str, Any]:
     """Return the settings of a config, numbers, flags and names, that texts by name stand for."""
     kinds, found = dict(_kinds(config)), {}
     for name, text in texts.items():
         if name not in kinds:
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {list(kinds)}.")
+            raise ValueError(f"{algorithm} has no setting {name!r}; expected one of {list(kinds)}.")
         kind, value = kinds[name]
         try:
             found[name] = {"true": True, "false": False}[text] if kind is bool else kind(text)
         except (KeyError, ValueError):
             raise ValueError(
-                f"{agent}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
+                f"{algorithm}'s {name} is {text!r}; expected {_KINDS[kind]}, as {value!r}."
             ) from None
     return found
 
@@ -352,21 +352,21 @@ def _kinds(config: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, Any]
             yield prefix + field.name, (kind, value)
 
 
-def _replaced(agent: str, config: Any, changes: Mapping[str, Any]) -> Any:
+def _replaced(algorithm: str, config: Any, changes: Mapping[str, Any]) -> Any:
     """Return a config with settings replaced by their names, with dots for parts of a setting."""
-    known = {field.name for field in dataclasses.fields(config)}
+    known = sorted(field.name for field in dataclasses.fields(config))
     own: dict[str, Any] = {}
     for name, value in changes.items():
         first, _, rest = name.partition(".")
         part = getattr(config, first, None)
         if first not in known or (rest and not dataclasses.is_dataclass(part)):
-            raise ValueError(f"{agent} has no setting {name!r}; expected one of {sorted(known)}.")
+            raise ValueError(f"{algorithm} has no setting {name!r}; expected one of {known}.")
         if rest:
             own.setdefault(first, {})[rest] = value
         else:
             own[first] = value
     for name in {x.partition(".")[0] for x in changes if "." in x}:
-        own[name] = _replaced(agent, getattr(config, name), own[name])
+        own[name] = _replaced(algorithm, getattr(config, name), own[name])
     return dataclasses.replace(config, **own)
 
 
@@ -382,7 +382,7 @@ def _for_run(config: Any, num_steps: int) -> Any:
     return config
 
 
-def present_settings(
+def upgrade_settings(
     name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return settings that an earlier version stored as today's.

@@ -19,7 +19,7 @@ import environments
 from agents.history import HistorySpec
 from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
-from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
+from agents.protocol import Batch, Mode, ReplaySpec, Requirements, Update, UpdateSpec
 from disco_common.pytrees import register_dataclass
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
@@ -104,13 +104,13 @@ class AgentConfig:
         """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
 
-    def experience(self, history: HistorySpec) -> Experience:
-        """Return the experience of an agent whose network reads this history."""
+    def requirements(self, history: HistorySpec) -> Requirements:
+        """Return the requirements of an agent whose network reads this history."""
         replay = None
         if self.num_replayed:
             replay = ReplaySpec(capacity=self.replay_capacity * self.unroll_length)
         update = UpdateSpec(batch_size=self.batch_size, num_replayed=self.num_replayed)
-        return Experience(
+        return Requirements(
             num_environments=self.num_environments,
             unroll_length=self.unroll_length,
             history=history,
@@ -187,7 +187,7 @@ class ActsByPolicy:
     The network's parameters are the field `params` of the learning state.
     """
 
-    network: Network
+    network: Any  # A `PolicyNetwork`.
 
     def acting_state(self, state: Any) -> Any:
         return state.params
@@ -230,12 +230,14 @@ class RuleAgent(ActsByPolicy):
     def create(cls, config: AgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
-        network = Network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
+        network = Network(
+            config.network, dynamics, config.frame_stack, config.burn_in, shapes=shapes
+        )
         return cls(config=config, network=network, rule=rule)
 
     @property
-    def experience(self) -> Experience:
-        return self.config.experience(self.network.history)
+    def requirements(self) -> Requirements:
+        return self.config.requirements(self.network.history)
 
     def init(self, key: PRNGKeyArray) -> LearnerState:
         params = self.network.init(key)
@@ -339,8 +341,8 @@ class PolicyAgent(ActsByPolicy):
     unroll_length: int = 16
 
     @property
-    def experience(self) -> Experience:
-        return Experience(self.num_environments, self.unroll_length, history=self.history)
+    def requirements(self) -> Requirements:
+        return Requirements(self.num_environments, self.unroll_length, history=self.history)
 
     def init(self, key: PRNGKeyArray) -> Any:
         raise NotImplementedError("The parameters of a policy are its user's to make.")

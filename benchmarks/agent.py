@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
 
 def _show_update(agent: Agent, batch: Batch) -> None:
     """Print the time of an update and of acting."""
-    (update,), key = agent.experience.updates, jax.random.key(0)
+    (update,), key = agent.requirements.updates, jax.random.key(0)
     state = jax.jit(agent.init)(key)
 
     def learn(state, batch, key):
@@ -88,7 +88,7 @@ def _show_update(agent: Agent, batch: Batch) -> None:
 
 def _show_replay(agent: Agent, dynamics: Any) -> Batch:
     """Print the CPU times of the replay's operations and its size; return a drawn batch."""
-    spec = agent.experience
+    spec = agent.requirements
     (update,) = spec.updates
     example = collection.example(agent, dynamics, spec.num_environments, spec.unroll_length)
     unroll = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), example)

@@ -34,7 +34,7 @@ from scipy import stats
 import environments
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPO
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.registry import Configured
 from disco_common.files import write_atomically
 from evaluation.report.drawing import Curve, draw_line_panels
@@ -42,7 +42,7 @@ from evaluation.scoring import statistics
 from launch.support.display import print_rows
 from training import device
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 _REJAX = flags.DEFINE_string("rejax", None, "Python of an environment with rejax.", required=True)
 _OUTPUT = flags.DEFINE_string("output", None, "Folder for the results.", required=True)
@@ -111,7 +111,7 @@ def _train_ours(
     task, steps = environments.make(f"gymnax/{name}"), interval * _POINTS
     runs = [Run(task, seed, folder / f"seed_{seed}") for seed in range(_SEEDS.value)]
     boundaries = tuple(range(interval, steps + 1, interval))
-    settings = TrainingSettings(
+    settings = TrainingConfig(
         num_steps=steps, boundaries=boundaries, interval=interval, runs_at_once=runs_at_once
     )
     results = device.train(Configured(PPO, config).make(task), runs, settings, folder / "together")

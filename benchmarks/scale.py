@@ -37,8 +37,8 @@ from agents.rule_agent import to_trajectory
 from disco_common.configuration import from_config
 from environments.suites import dmlab
 from launch.support.command_flags import define_config, parse_flags
+from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from launch.support.display import print_rows
-from launch.support.settings import DiscoverSettings, make_rule
 from meta import inner_loop
 from meta.discovery import Discovery
 from meta.meta_step import agent_meta_update
@@ -287,7 +287,9 @@ class Layout(NamedTuple):
         return float(np.dot(self.rows, each)) / self.devices_per_agent
 
 
-def layouts(settings: DiscoverSettings, groups: Sequence[Agents], devices: int) -> Iterator[Layout]:
+def layouts(
+    settings: DiscoveryRunConfig, groups: Sequence[Agents], devices: int
+) -> Iterator[Layout]:
     """Yield all layouts that the batch sizes and the number of devices allow."""
     common = math.gcd(devices, settings.agent.batch_size, settings.meta.validation_trajectories)
     for split in (x for x in range(1, common + 1) if common % x == 0):
@@ -302,7 +304,7 @@ def main(argv: list[str]) -> None:
     """Print the plan."""
     del argv
     convolutions.convolution = None  # Accelerators take JAX's derivatives.
-    settings = from_config(DiscoverSettings, flags.FLAGS.config)
+    settings = from_config(DiscoveryRunConfig, flags.FLAGS.config)
     discovery = Discovery(settings, _tasks(settings.suite), make_rule(settings))
     groups = [Agents(discovery, number) for number in range(len(discovery.groups))]
     rows = [
@@ -347,7 +349,7 @@ def _tasks(suites: str) -> tuple[environments.Environment, ...]:
 
 
 def _row(
-    settings: DiscoverSettings, groups: Sequence[Agents], devices: int, name: str, layout: Layout
+    settings: DiscoveryRunConfig, groups: Sequence[Agents], devices: int, name: str, layout: Layout
 ) -> dict[str, str]:
     """Return the row of a machine and a layout."""
     device = ACCELERATORS[name]

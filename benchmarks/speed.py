@@ -43,7 +43,7 @@ import disco
 import environments
 from agents.latent_model import LatentModel
 from agents.muzero.algorithm import model_for_search, search
-from agents.muzero.losses import PAPER, MuZeroConfig
+from agents.muzero.config import PAPER, MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from benchmarks.timing import compare, text, time_in_turn

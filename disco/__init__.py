@@ -11,7 +11,7 @@ from disco.anchored import AnchoredMemory, AnchoredRule, AnchoredTargets
 from disco.architectures import MetaNetworkSizes
 from disco.checks import check_values
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
-from disco.hand_designed import ActorCritic, HandSetRule, PolicyGradient, hand_designed
+from disco.hand_designed_rules import ActorCritic, HandSetRule, PolicyGradient, hand_designed
 from disco.rule import Rule, UpdateResiduals
 from disco.rule_files import load, load_header, recommended, save
 from disco.rule_sources import RuleFileError, zoo

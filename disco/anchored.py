@@ -1,6 +1,6 @@
 """Our form of a discovered rule: a hand-set policy target, and what a meta-network adds to it.
 
-The policy target is that of `disco.hand_designed`, whose three weights may be outputs of the
+The policy target is that of `disco.hand_designed_rules`, whose three weights may be outputs of the
 meta-network, plus the meta-network's logits. A new rule starts as the hand-set rule.
 """
 
@@ -18,7 +18,7 @@ from disco import meta_network, moments
 from disco.architectures import MetaNetworkSizes, linear
 from disco.checks import Cost
 from disco.discovered import DiscoveredMemory, DiscoveredRule, DiscoveredTargets
-from disco.hand_designed import policy_target
+from disco.hand_designed_rules import policy_target
 from disco.meta_network import Inputs, LifetimeState, RawTargets
 from disco.types import Metrics, Outputs, RuleState, Trajectory
 from disco.values import select_action

@@ -311,7 +311,7 @@ def _state_checks(state: RuleState, params: Params) -> list[_Check]:
 _MAX_BINS = 100_001
 _MAX = 1e6
 
-Positive = Annotated[
+MaxValue = Annotated[
     float, Range(f"a positive number of at most {_MAX:g}", lambda x: 0 < x <= _MAX)
 ]
 Cost = Annotated[float, Range(f"at least 0, at most {_MAX:g}", lambda x: 0 <= x <= _MAX)]

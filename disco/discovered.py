@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from disco import meta_network, moments, values
 from disco.architectures import MetaNetworkSizes
-from disco.checks import Cost, OutputShapes, Positive, odd_number
+from disco.checks import Cost, MaxValue, OutputShapes, odd_number
 from disco.meta_network import Inputs, LifetimeState, RawTargets
 from disco.moments import Moments
 from disco.rule import Rule
@@ -104,7 +104,7 @@ class DiscoveredRule(Rule):
     parameters: PyTree[Any] = dataclasses.field(repr=False)
     sizes: MetaNetworkSizes = static(MetaNetworkSizes())
     num_bins: Annotated[int, odd_number(at_least=3)] = static(601)
-    max_value: Positive = static(300.0)
+    max_value: MaxValue = static(300.0)
     discount: Fraction = static(0.997)
     lambda_: Fraction = static(0.95)
     # Narrower than in `Rule`, which is sound because fields of frozen dataclasses are not assigned.

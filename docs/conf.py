@@ -62,7 +62,7 @@ default_role = "code"  # Docstrings have single backquotes.
 # Names of this project must lead somewhere, but for a few that are not of its interface.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!(agents|disco|environments|evaluation)\.).*"),
-    ("py:class", r"disco\.hand_designed\._.*"),
+    ("py:class", r"disco\.hand_designed_rules\._.*"),
     ("py:class", r"disco\.(meta_network\.LifetimeState|moments\.Moments)"),
 ]
 add_module_names = False

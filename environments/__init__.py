@@ -25,7 +25,7 @@ from environments.errors import (
 )
 from environments.output_checks import require_declared_outputs
 from environments.processes import available_processors
-from environments.registry import Group, frames_per_action, group, make, suite
+from environments.registry import TaskGroup, frames_per_action, group_by_dynamics, make, suite
 from environments.simulators import JaxSimulators, seed_of, start
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "EnvironmentNameError",
     "Filmed",
     "FilmedSimulator",
-    "Group",
     "HostEnvironment",
     "JaxEnvironment",
     "JaxSimulators",
@@ -44,10 +43,11 @@ __all__ = [
     "Simulator",
     "SimulatorError",
     "Simulators",
+    "TaskGroup",
     "available_processors",
     "episode_results",
     "frames_per_action",
-    "group",
+    "group_by_dynamics",
     "make",
     "num_actions",
     "require_declared_outputs",

@@ -33,7 +33,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, Int32, PRNGKeyArray
 
-Task = Any  # The parameters of a task, given the dynamics.
+TaskParams = Any  # The parameters of a task, given the dynamics.
 State = Any  # A pytree of arrays: the simulator's state.
 ObservationSpec = specs.Array | dict[str, specs.Array]
 
@@ -56,12 +56,12 @@ class JaxEnvironment(Protocol):
         """Return the number of actions."""
         ...
 
-    def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
+    def reset(self, task: TaskParams, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
         """Start an episode: a FIRST time step with reward 0 and discount 1."""
         ...
 
     def step(
-        self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
+        self, task: TaskParams, state: State, action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[State, dm_env.TimeStep]:
         """Take one step. Never resets: stepping after LAST is undefined (see `stream`)."""
         ...
@@ -83,7 +83,7 @@ class HostEnvironment(Protocol):
         ...
 
     def start(
-        self, task: Task, batch_size: int, seed: int, workers: int | None = None
+        self, task: TaskParams, batch_size: int, seed: int, workers: int | None = None
     ) -> "Simulators":
         """Start `batch_size` simulators of a task.
 
@@ -143,7 +143,7 @@ class Simulators(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Environment:
-    """A named environment: dynamics, and a task with these dynamics.
+    """A named environment: dynamics, and a task with these dynamics. Other rooms call it a task.
 
     Attributes:
       name: in the registry, for example `"grid57/00_dense_fixed"`.
@@ -156,7 +156,7 @@ class Environment:
 
     name: str
     dynamics: JaxEnvironment | HostEnvironment
-    params: Task = ()
+    params: TaskParams = ()
     sha256: str | None = None
 
     @property
@@ -198,7 +198,7 @@ class FilmedSimulator(Simulator, Protocol):
 class Filmed(HostEnvironment, Protocol):
     """Dynamics whose simulators draw pictures that are not observations."""
 
-    def filmed(self, task: Task, seed: int) -> FilmedSimulator | None:
+    def filmed(self, task: TaskParams, seed: int) -> FilmedSimulator | None:
         """Make one simulator, in this process; None if this one draws nothing."""
         ...
 
@@ -240,7 +240,7 @@ def num_actions(environment: JaxEnvironment | HostEnvironment) -> int:
 
 
 def episode_results(
-    environment: JaxEnvironment, task: Task, state: State
+    environment: JaxEnvironment, task: TaskParams, state: State
 ) -> dict[str, Float[Array, ""]]:
     """Return what a JAX environment reports of the episode so far, besides its return.
 
@@ -283,7 +283,7 @@ def transition(
 
 def stream(
     environment: JaxEnvironment,
-    task: Task,
+    task: TaskParams,
     state: State,
     previous: dm_env.TimeStep,
     action: Int[Array, ""],

@@ -1,4 +1,4 @@
-"""The registry of environments by name.
+"""The registry of environments by name; that of algorithms is `agents.registry`.
 
 A name is `"<family>/<parameters>"`, for example `"catch/8x8"`, `"gymnax/CartPole-v1"` or
 `"grid57/00_dense_fixed"`. A suite, a tuple of environments, is named without a slash: `"grid57"`.
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from disco_common import plugins
-from environments.base import Environment, HostEnvironment, JaxEnvironment, Task
+from environments.base import Environment, HostEnvironment, JaxEnvironment, TaskParams
 from environments.errors import EnvironmentNameError, unknown_name
 from environments.names import require_length
 
@@ -110,18 +110,18 @@ _MODULES = {
 PLUGINS = plugins.define("disco.environments", Environment)
 
 
-class Group(NamedTuple):
+class TaskGroup(NamedTuple):
     """Environments of equal dynamics: one compiled program, vmapped over agents.
 
     Attributes:
       dynamics: of all members.
-      params: the members' parameters, stacked along a new leading axis; a tuple for host
+      task_params: the members' parameters, stacked along a new leading axis; a tuple for host
         environments.
       names: of the members, in the order of that axis.
     """
 
     dynamics: JaxEnvironment | HostEnvironment
-    params: Task
+    task_params: TaskParams
     names: tuple[str, ...]
 
 
@@ -224,22 +224,22 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*listed, *plugins.names(PLUGINS))))
 
 
-def group(environments: Iterable[Environment]) -> list[Group]:
+def group_by_dynamics(environments: Iterable[Environment]) -> list[TaskGroup]:
     """Group environments by their dynamics, in order of first appearance."""
     by_dynamics: dict[JaxEnvironment | HostEnvironment, list[Environment]] = {}
     for environment in environments:
         by_dynamics.setdefault(environment.dynamics, []).append(environment)
     return [
-        Group(
+        TaskGroup(
             dynamics=dynamics,
-            params=_stack_params(members),
+            task_params=_stack_params(members),
             names=tuple(member.name for member in members),
         )
         for dynamics, members in by_dynamics.items()
     ]
 
 
-def _stack_params(members: list[Environment]) -> Task:
+def _stack_params(members: list[Environment]) -> TaskParams:
     params = [member.params for member in members]
     if members[0].is_host:
         return tuple(params)

@@ -14,7 +14,7 @@ from environments.base import (
     HostEnvironment,
     JaxEnvironment,
     Simulators,
-    Task,
+    TaskParams,
     episode_results,
     stream,
 )
@@ -55,7 +55,7 @@ def seed_of(task: str, seed: int, first: int) -> int:
 class JaxSimulators:
     """`environments.Simulators` of a JAX environment, on the default device."""
 
-    def __init__(self, dynamics: JaxEnvironment, task: Task, batch_size: int, seed: int):
+    def __init__(self, dynamics: JaxEnvironment, task: TaskParams, batch_size: int, seed: int):
         """Prepare the simulators; the first reset and the first step compile them."""
         self.batch_size, self.restarts = batch_size, 0
         self._dynamics, self._task = dynamics, task
@@ -90,7 +90,7 @@ class JaxSimulators:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _reset(dynamics: JaxEnvironment, batch_size: int, task: Task, key):
+def _reset(dynamics: JaxEnvironment, batch_size: int, task: TaskParams, key):
     def one(key):
         state, timestep = dynamics.reset(task, key)
         return state, timestep, episode_results(dynamics, task, state)
@@ -99,7 +99,9 @@ def _reset(dynamics: JaxEnvironment, batch_size: int, task: Task, key):
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step(dynamics: JaxEnvironment, task: Task, state, previous: dm_env.TimeStep, action, key):
+def _step(
+    dynamics: JaxEnvironment, task: TaskParams, state, previous: dm_env.TimeStep, action, key
+):
     def one(state, previous, action, key):
         state, timestep = stream(dynamics, task, state, previous, action, key)
         return state, timestep, episode_results(dynamics, task, state)

@@ -20,7 +20,7 @@ from disco_common.ranges import (
     Positive,
     require_ranges,
 )
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 TUNED = "_tuned"  # End of the name of a baseline that has tuned settings.
 
@@ -173,11 +173,11 @@ class EvaluationConfig:
         return ends, self.num_updates - max(1, round(self.num_updates * self.score_window))
 
     @functools.cached_property
-    def training(self) -> TrainingSettings:
+    def training(self) -> TrainingConfig:
         """The length of a run, and the ends of its intervals."""
         ends, window_start = self.intervals
         per_update = self.agent.steps_per_update
-        return TrainingSettings(
+        return TrainingConfig(
             num_steps=self.num_steps,
             boundaries=tuple(sorted(int(x) * per_update for x in {*ends, window_start})),
             interval=self.updates_per_call * per_update,

@@ -286,7 +286,7 @@ def _algorithm(
     prefix = f"{ALGORITHMS}.{family}."
     own = {x.removeprefix(prefix): y for x, y in changes.items() if x.startswith(prefix)}
     made = made.replaced(own).for_run(config.num_steps)
-    shown = made.algorithm.shown(name) if made.algorithm.shown else name
+    shown = made.algorithm.display_name(name) if made.algorithm.display_name else name
     return Contender.of(shown.replace("/", "_").replace(",", "_"), name, made)
 
 

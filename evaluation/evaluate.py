@@ -215,10 +215,10 @@ def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
         task = configured.choose_images(task)
         configured.check(task, settings.num_steps)
         if not configured.trains_itself:
-            experience = configured.make(task).experience
-            require_consistent(experience)
-            schedules(experience, settings.num_steps)
-            settings.num_unrolls(experience.steps_per_unroll)
+            requirements = configured.make(task).requirements
+            require_consistent(requirements)
+            schedules(requirements, settings.num_steps)
+            settings.num_unrolls(requirements.steps_per_unroll)
 
 
 def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:

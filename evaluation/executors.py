@@ -288,7 +288,7 @@ class RayExecutor:
         environment = {"DISCO_PROCESSORS": str(self.cpus_per_job)}
         if "device_count" not in os.environ.get("XLA_FLAGS", ""):
             # As in `launch.support.commands.use_all_cores`.
-            from agents import compilation
+            from disco_common import compilation
 
             environment["JAX_NUM_CPU_DEVICES"] = str(self.cpus_per_job)
             environment["XLA_FLAGS"] = compilation.xla_flags(compilation.ONE_THREAD)
@@ -310,7 +310,7 @@ def _work(pickled: bytes, modules: Sequence[str], environment: Mapping[str, str]
     os.environ.update(environment)
     from ray import cloudpickle
 
-    from agents import compilation
+    from disco_common import compilation
 
     compilation.keep_programs()
     plugins.import_modules(modules)

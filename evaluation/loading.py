@@ -85,7 +85,7 @@ class LoadedAgent:
           seed: of the actions, of a policy that draws them.
         """
         spec = self.task.dynamics.observation_spec()
-        size = self.agent.experience.history.frame_stack
+        size = self.agent.requirements.history.frame_stack
         return ActingMemory(
             agent=self.agent.initial_memory(batch_size),
             frames=jax.tree.map(lambda x: np.zeros((size, batch_size, *x.shape), x.dtype), spec),
@@ -115,7 +115,7 @@ class LoadedAgent:
             memory.frames,
             timestep.observation,
         )
-        if self.agent.experience.history.is_history:
+        if self.agent.requirements.history.is_history:
             ages: Any = age[None]
             timestep = timestep._replace(observation=History(frames=frames, age=ages))
         act = make_act(self.agent, mode)

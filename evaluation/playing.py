@@ -12,9 +12,10 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents import compilation, pictures
+from agents import pictures
 from agents.history import History
 from agents.protocol import Agent, Batch, Mode
+from disco_common import compilation
 from training import collection
 from training.host_collection import HostActor
 from training.passes import StaticAgent, split_agent
@@ -76,7 +77,7 @@ def _unroll(
     agent = static.with_arrays(arrays)
     start_key, act_key = jax.random.split(key)
     start = collection.start(agent, dynamics, task, start_key, num_environments)
-    return collection.unroll(
+    return collection.collect(
         agent, dynamics, task, acting_state, start, act_key, num_steps, Mode.EVALUATION
     )[1]
 
@@ -85,7 +86,7 @@ def frames(agent: Agent, batch: Batch | disco.Trajectory) -> Any:
     """Return the environment's observations `[T+1, B, ...]`, without those before the first row."""
     observation: Any = batch.observation
     if isinstance(observation, History):
-        rows_before = agent.experience.history.rows_before
+        rows_before = agent.requirements.history.rows_before
         return jax.tree.map(lambda x: x[rows_before:], observation.frames)
     return observation
 

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 
 import environments
-from agents import compilation, pictures
+from agents import pictures
 from agents.protocol import Agent, ExaminedAgent
-from disco_common import json_lines, keys
+from disco_common import compilation, json_lines, keys
 from disco_common.files import write_atomically
 from disco_common.keys import Purpose
 from evaluation import playing, storage
@@ -134,11 +134,11 @@ def with_compute(contender: Contender, tasks: Sequence[environments.Environment]
         if specs not in by_specs:
             by_specs[specs] = contender.configured.make(task)
     agents = list(by_specs.values())
-    experience = agents[0].experience
+    requirements = agents[0].requirements
     found: dict[str, Any] = {
-        GRADIENT_STEPS: experience.gradient_steps_per_step,
-        NUM_ENVIRONMENTS: experience.num_environments,
-        STEPS_PER_UNROLL: experience.steps_per_unroll,
+        GRADIENT_STEPS: requirements.gradient_steps_per_step,
+        NUM_ENVIRONMENTS: requirements.num_environments,
+        STEPS_PER_UNROLL: requirements.steps_per_unroll,
     }
     params = [getattr(jax.eval_shape(x.init, jax.random.key(0)), "params", None) for x in agents]
     if None not in params:
@@ -208,7 +208,7 @@ def _strip(run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: A
     if (
         config.strip_frames == 0
         or run.index
-        or not agent.experience.updates
+        or not agent.requirements.updates
         or pictures.image_index(run.task.dynamics.observation_spec()) is None
     ):
         return b""
@@ -226,7 +226,7 @@ def _examine(run: ContenderRun, agent: Agent, learner: Any) -> None:
         learner,
         run.task,
         _EXAMINED_STEPS,
-        min(agent.experience.num_environments, _EXAMINED_ENVIRONMENTS),
+        min(agent.requirements.num_environments, _EXAMINED_ENVIRONMENTS),
         environments.seed_of(run.task.name, run.seed, _EXAMINATION_SEED_STEP),
     )
     key = keys.key(run.seed, Purpose.EXAMINE, keys.code(run.task.name))

@@ -59,7 +59,7 @@ def learn(
     @jax.jit
     @checkify.checkify
     def update(params, opt_state, rule_state, actor, key):
-        actor, batch, episodes = collection.unroll(
+        actor, batch, episodes = collection.collect(
             agent, dynamics, task, params, actor, key, UNROLL_LENGTH
         )
         trajectory = to_trajectory(batch)

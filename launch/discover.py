@@ -28,12 +28,12 @@ def main() -> int:
     from disco_common.terminal import printable
     from launch.support import processes
     from launch.support.discoveries import discover, stopping_by_signals
-    from launch.support.settings import DiscoverSettings
+    from launch.support.discovery_config import DiscoveryRunConfig
 
     commands.use_all_cores()
     processes.join()
     values = flags.FLAGS
-    settings = from_config(DiscoverSettings, values.config)
+    settings = from_config(DiscoveryRunConfig, values.config)
     with stopping_by_signals():
         discover(settings, values.workdir, tracking.of_flags(values), values.dry_run)
     if processes.is_first() and not values.dry_run:

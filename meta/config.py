@@ -158,7 +158,7 @@ class ValueFunctionConfig:
 class DiscoveryConfig:
     """Settings of a discovery but for its tasks, its rule and its length.
 
-    `launch.support.settings.DiscoverSettings` adds these.
+    `launch.support.discovery_config.DiscoveryRunConfig` adds these.
 
     Attributes:
       seed: of all randomness.

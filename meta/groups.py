@@ -20,14 +20,14 @@ from meta.sharding import local_rows
 
 
 @dataclasses.dataclass(frozen=True)
-class Group:
+class AgentGroup:
     """Agents whose environments have the same dynamics.
 
     Attributes:
       agent, value_function: functions of each of its agents and of their meta-value functions.
         The agent's rule is the one that the run started from; `agent_with` has another.
       dynamics: of the environments.
-      tasks: parameters of the group's tasks, stacked; a tuple of them for host environments.
+      task_params: parameters of the group's tasks, stacked; a tuple of them for host environments.
       names: of the tasks.
       indices: the agents' indices in the population.
       padded_indices: `indices`, and the first of them repeated until their number divides evenly
@@ -38,7 +38,7 @@ class Group:
     agent: RuleAgent
     dynamics: environments.JaxEnvironment | environments.HostEnvironment
     value_function: ValueFunction
-    tasks: Any
+    task_params: Any
     names: tuple[str, ...]
     indices: Int[np.ndarray, "agents"]
     padded_indices: Int[np.ndarray, "rows"]
@@ -82,11 +82,11 @@ class Group:
         """Return the agent that learns by a rule."""
         return dataclasses.replace(self.agent, rule=rule)
 
-    def params_of(self, index: Any) -> PyTree[Array]:
+    def task_params_of(self, index: Any) -> PyTree[Array]:
         """Return the parameters of a task of JAX environments; `()` for host environments."""
         if self.is_host:
             return ()
-        return jax.tree.map(lambda x: x[index], self.tasks)
+        return jax.tree.map(lambda x: x[index], self.task_params)
 
 
 def make_groups(
@@ -94,7 +94,7 @@ def make_groups(
     tasks: Sequence[environments.Environment],
     rule: disco.DiscoveredRule,
     num_devices: int,
-) -> tuple[Group, ...]:
+) -> tuple[AgentGroup, ...]:
     """Return the groups of a population.
 
     Raises:
@@ -102,7 +102,7 @@ def make_groups(
         trajectories, or these cannot be unrolls of the training environments.
     """
     groups, family_agents = [], config.family_agents
-    grouped = environments.group(tasks)
+    grouped = environments.group_by_dynamics(tasks)
     assigned = _assign_indices(config.population.size, tasks, grouped)
     for group, indices in zip(grouped, assigned, strict=True):
         family = registry.family_of(group.names[0])
@@ -118,11 +118,11 @@ def make_groups(
         if population.counts_frames:
             population = population.in_steps(environments.frames_per_action(family))
         groups.append(
-            Group(
+            AgentGroup(
                 agent=agent,
                 dynamics=group.dynamics,
                 value_function=value_function,
-                tasks=group.params,
+                task_params=group.task_params,
                 names=group.names,
                 indices=np.array(indices),
                 padded_indices=np.array(indices + indices[:1] * (-len(indices) % num_devices)),
@@ -133,7 +133,7 @@ def make_groups(
     return tuple(groups)
 
 
-def _check_validation(meta: MetaConfig, group: Group) -> None:
+def _check_validation(meta: MetaConfig, group: AgentGroup) -> None:
     """Raise a ValueError if an agent's sequences do not fit the validation trajectories."""
     agent, length = group.agent.config, meta.validation_length
     if agent.burn_in > length:
@@ -152,7 +152,7 @@ def _check_validation(meta: MetaConfig, group: Group) -> None:
 def _assign_indices(
     size: int,
     tasks: Sequence[environments.Environment],
-    grouped: Sequence[environments.Group],
+    grouped: Sequence[environments.TaskGroup],
 ) -> list[list[int]]:
     """Return each group's agents as indices in the population.
 

@@ -25,7 +25,7 @@ from agents.rule_agent import to_trajectory
 from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig
-from meta.groups import Group
+from meta.groups import AgentGroup
 from meta.inner_loop import InnerLoopResiduals
 from meta.meta_step import AgentMetrics, Contribution
 from meta.population import Member
@@ -44,7 +44,12 @@ class HostAgent:
     """
 
     def __init__(
-        self, group: Group, task: Any, address: tuple[int, ...], meta: MetaConfig, workers: int
+        self,
+        group: AgentGroup,
+        task_params: Any,
+        address: tuple[int, ...],
+        meta: MetaConfig,
+        workers: int,
     ):
         """Start the environments.
 
@@ -52,17 +57,21 @@ class HostAgent:
         each half of the environments.
         """
         agent, dynamics = group.agent, group.dynamics
-        (self._update,) = agent.experience.updates
+        (self._update,) = agent.requirements.updates
         assert isinstance(dynamics, environments.HostEnvironment)
         seeds = np.random.SeedSequence(address).generate_state(2) % 2**31
         with contextlib.ExitStack() as started:
-            self.pipeline = HostPipeline(agent, dynamics, task, int(seeds[0]), workers=workers)
+            self.pipeline = HostPipeline(
+                agent, dynamics, task_params, int(seeds[0]), workers=workers
+            )
             started.callback(self.pipeline.close)
             self._meta, self._validation = meta, None
             self._num_unrolls = group.validation_unrolls(meta)
             if not self._num_unrolls:
                 number = meta.validation_trajectories
-                self._validation = HostActor(agent, dynamics, task, number, int(seeds[1]), workers)
+                self._validation = HostActor(
+                    agent, dynamics, task_params, number, int(seeds[1]), workers
+                )
             started.pop_all()
 
     def take(self, update: int) -> tuple[Collected, Batch]:
@@ -108,7 +117,12 @@ class HostGroup:
     """The environments and replays of one group."""
 
     def __init__(
-        self, config: DiscoveryConfig, group: Group, mesh: Mesh, clock: DeviceClock, workers: int
+        self,
+        config: DiscoveryConfig,
+        group: AgentGroup,
+        mesh: Mesh,
+        clock: DeviceClock,
+        workers: int,
     ):
         """Prepare the group; nothing is compiled or started. `workers` are as of `HostAgent`."""
         self._config, self._group, self._clock, self._workers = config, group, clock, workers
@@ -196,7 +210,7 @@ class HostGroup:
             for agent in self._agents[number : number + 1]:
                 agent.close()
             self._agents[number : number + 1] = [
-                HostAgent(group, group.tasks[task], address, config.meta, self._workers)
+                HostAgent(group, group.task_params[task], address, config.meta, self._workers)
             ]
 
     def timing(self) -> dict[str, float]:

@@ -86,7 +86,7 @@ def inner_loop(
     value_function: ValueFunction,
     state: TrainingState,
     value_state: ValueFunctionState,
-    task: PyTree,
+    task_params: PyTree,
     key: PRNGKeyArray,
     num_updates: int,
 ) -> tuple[TrainingState, ValueFunctionState, InnerLoopResiduals, EpisodeStatistics, Metrics]:
@@ -99,7 +99,9 @@ def inner_loop(
 
     def step(carry, key):
         state, value_state = carry
-        state, batch, statistics = iteration.collect_and_draw(agent, dynamics, task, state, key)
+        state, batch, statistics = iteration.collect_and_draw(
+            agent, dynamics, task_params, state, key
+        )
         state, value_state, residuals, metrics = update(
             agent, value_function, state, value_state, to_trajectory(batch)
         )

@@ -37,7 +37,7 @@ from disco.values import zero_where_all_illegal
 from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig
-from meta.groups import Group
+from meta.groups import AgentGroup
 from meta.inner_loop import InnerLoopResiduals, differentiable_inner_loop, inner_loop
 from meta.objective import ValueFunctionState, meta_loss
 from meta.population import Member, meta_optimizer
@@ -51,7 +51,7 @@ AgentMetrics = dict[str, Shaped[Array, "_agents"]]
 
 def agent_meta_step(
     config: DiscoveryConfig,
-    group: Group,
+    group: AgentGroup,
     rule: disco.DiscoveredRule,
     meta_step: Int[Array, ""],
     member: Member,
@@ -67,14 +67,14 @@ def agent_meta_step(
     inner_loop_key, validation_key = jax.random.split(
         keys.key(config.seed, Purpose.TRAIN, meta_step, index)
     )
-    task, learner_before = group.params_of(member.lifetime.task), member.agent.learner
+    task_params, learner_before = group.task_params_of(member.lifetime.task), member.agent.learner
     agent_state, value, residuals, episodes, learning = inner_loop(
         agent,
         dynamics,
         group.value_function,
         member.agent,
         member.value,
-        task,
+        task_params,
         inner_loop_key,
         config.meta.num_updates,
     )
@@ -83,10 +83,10 @@ def agent_meta_step(
     actor = member.validation
     if config.meta.validation_from_training:
         actor = with_training_states(actor, agent_state.actor, meta_step)
-    actor, validated, validation_episodes = collection.unroll(
+    actor, validated, validation_episodes = collection.collect(
         agent,
         dynamics,
-        task,
+        task_params,
         agent.acting_state(agent_state.learner),
         actor,
         validation_key,
@@ -121,7 +121,7 @@ def with_training_states(
 
 def agent_meta_update(
     config: DiscoveryConfig,
-    group: Group,
+    group: AgentGroup,
     rule: disco.DiscoveredRule,
     member: Member,
     learner_before: LearnerState,
@@ -169,7 +169,7 @@ def agent_meta_update(
 
 def meta_gradient(
     config: DiscoveryConfig,
-    group: Group,
+    group: AgentGroup,
     rule: disco.DiscoveredRule,
     value: ValueFunctionState,
     learner_before: LearnerState,
@@ -234,7 +234,7 @@ class Contribution(NamedTuple):
 
 def group_meta_step(
     config: DiscoveryConfig,
-    group: Group,
+    group: AgentGroup,
     rule: disco.DiscoveredRule,
     meta_step: Int[Array, ""],
     members: Member,

@@ -21,7 +21,7 @@ import environments
 from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig
-from meta.groups import Group
+from meta.groups import AgentGroup
 from meta.objective import ValueFunctionState
 from training import collection, iteration
 from training.collection import ActorState
@@ -50,7 +50,7 @@ class Member:
     """One agent of the population with its meta-learning state; stacked over agents in use.
 
     Attributes:
-      agent: parameters, environments and replay.
+      agent: its learning state, environments and replay; its functions are `AgentGroup.agent`.
       validation: environments of the validation trajectories; None outside JAX.
       value: the meta-value function.
       lifetime: task and experience budget.
@@ -91,12 +91,12 @@ def meta_optimizer(config: MetaConfig) -> optax.GradientTransformation:
 
 
 def empty_population(
-    config: DiscoveryConfig, groups: Sequence[Group], rule: disco.DiscoveredRule
+    config: DiscoveryConfig, groups: Sequence[AgentGroup], rule: disco.DiscoveredRule
 ) -> DiscoveryState:
     """Return the state with placeholders for the first agents, which `reset_agents` initialises."""
     meta_optimizer_state = meta_optimizer(config.meta).init(ravel_pytree(rule)[0])
 
-    def placeholders(group: Group) -> Member:
+    def placeholders(group: AgentGroup) -> Member:
         zero = jnp.zeros((), jnp.int32)
         shapes = jax.eval_shape(
             lambda rule, state: init_member(config, group, rule, zero, zero, zero, zero, state),
@@ -120,7 +120,7 @@ def empty_population(
 
 def reset_agents(
     config: DiscoveryConfig,
-    group: Group,
+    group: AgentGroup,
     rule: disco.DiscoveredRule,
     meta_step: Int[Array, ""],
     members: Member,
@@ -146,7 +146,7 @@ def reset_agents(
 
 def init_member(
     config: DiscoveryConfig,
-    group: Group,
+    group: AgentGroup,
     rule: disco.DiscoveredRule,
     meta_step: Int[Array, ""],
     task: Int[Array, ""],
@@ -157,7 +157,7 @@ def init_member(
     """Return an initial agent: number `index` of the population, after so many resets."""
     budget_key, key = jax.random.split(keys.key(config.seed, Purpose.INITIALIZE, meta_step, index))
     agent_key, validation_key, value_key = jax.random.split(key, 3)
-    agent, dynamics, params = group.agent_with(rule), group.dynamics, group.params_of(task)
+    agent, dynamics, params = group.agent_with(rule), group.dynamics, group.task_params_of(task)
     if isinstance(dynamics, environments.HostEnvironment):  # `meta.host_groups` starts them.
         learner, updates = agent.init(agent_key), jnp.zeros((), jnp.int32)
         state = TrainingState(learner=learner, actor=None, replay=None, updates=updates)

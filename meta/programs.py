@@ -12,10 +12,10 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Int
 
 import disco
-from agents import compilation
+from disco_common import compilation
 from meta import inner_loop
 from meta.config import DiscoveryConfig
-from meta.groups import Group
+from meta.groups import AgentGroup
 from meta.meta_step import (
     Contribution,
     agent_meta_update,
@@ -44,7 +44,7 @@ class DevicePrograms:
       reset_agents: `_reset_agents`, donates the groups.
     """
 
-    def __init__(self, config: DiscoveryConfig, groups: Sequence[Group], mesh: Mesh):
+    def __init__(self, config: DiscoveryConfig, groups: Sequence[AgentGroup], mesh: Mesh):
         self._config, self._groups, self._mesh = config, groups, mesh
         self.on_device = [i for i, group in enumerate(groups) if not group.is_host]
         self.groups_meta_step = jax.jit(
@@ -174,7 +174,7 @@ class HostPrograms:
       unstack: from parameters of several agents to a list of each agent's.
     """
 
-    def __init__(self, config: DiscoveryConfig, group: Group, mesh: Mesh):
+    def __init__(self, config: DiscoveryConfig, group: AgentGroup, mesh: Mesh):
         is_counted = group.is_counted
         per_pass = agents_per_pass(
             config.meta.agents_at_once, len(group.padded_indices) // mesh.shape[AGENTS]

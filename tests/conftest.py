@@ -22,7 +22,7 @@ from tests import annotations
 
 annotations.check()  # Before the first import of ours.
 
-from agents import compilation  # noqa: E402
+from disco_common import compilation  # noqa: E402
 from environments.errors import NoReleaseError  # noqa: E402
 
 # Traces consist of many small objects: by default a quarter of all time is the collector's.

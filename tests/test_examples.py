@@ -50,15 +50,15 @@ def test_the_example_in_torch_learns_without_a_hitch(rule_file, monkeypatch, cap
 def test_a_trajectory_that_no_rule_can_learn_from_is_noticed(rule_file, monkeypatch):
     """By --check_values, in a program that was compiled."""
     module = importlib.import_module("examples.plain_jax")
-    unroll = collection.unroll
+    collect = collection.collect
 
     def damaged(*arguments):
-        actor, batch, episodes = unroll(*arguments)
+        actor, batch, episodes = collect(*arguments)
         reward = batch.reward.at[3, 2].set(jnp.nan)
         mask = batch.mask.at[3, 2].set(True)
         return actor, dataclasses.replace(batch, reward=reward, mask=mask), episodes
 
-    monkeypatch.setattr(collection, "unroll", damaged)
+    monkeypatch.setattr(collection, "collect", damaged)
     flags = ["--rule", str(rule_file), "--updates", "2", "--check_values"]
     monkeypatch.setattr("sys.argv", ["plain_jax", *flags])
     with pytest.raises(checkify.JaxRuntimeError, match=r"trajectory\.reward has nan"):

@@ -66,14 +66,14 @@ class EpisodeStatistics:
 def start(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     key: PRNGKeyArray,
     batch_size: int,
 ) -> ActorState:
     """Start an episode in each of B environments."""
-    history = agent.experience.history
+    history = agent.requirements.history
     keys = jax.random.split(key, batch_size)
-    state, timestep = jax.vmap(dynamics.reset, in_axes=(None, 0))(task, keys)
+    state, timestep = jax.vmap(dynamics.reset, in_axes=(None, 0))(task_params, keys)
     zeros = jnp.zeros(batch_size, jnp.float32)
     memory = agent.initial_memory(batch_size)
     before = None
@@ -96,10 +96,10 @@ def start(
     )
 
 
-def unroll(
+def collect(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     acting_state: Any,
     actor: ActorState,
     key: PRNGKeyArray,
@@ -114,12 +114,12 @@ def unroll(
     Returns:
       The actor state after the unroll; one sequence of T transitions per environment; sums over
       the episodes that ended. The batch's observations are `[T+1, B, ...]`, with the rows before
-      them that a history asks for (`Experience.history`); actions, rewards, discounts, `last`,
+      them that a history asks for (`Requirements.history`); actions, rewards, discounts, `last`,
       `mask` and extras `[T, B, ...]`; the memory before the first row `[B, ...]`.
     """
-    history, first = agent.experience.history, actor
+    history, first = agent.requirements.history, actor
 
-    step = partial(_step, agent, dynamics, task, acting_state, mode)
+    step = partial(_step, agent, dynamics, task_params, acting_state, mode)
     actor, (rows, ended, past) = jax.lax.scan(step, actor, jax.random.split(key, num_steps))
     observation = jax.tree.map(
         lambda x, last: jnp.concatenate([x, last[None]]),
@@ -137,21 +137,21 @@ def unroll(
 def _step(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     acting_state: Any,
     mode: Mode,
     actor: ActorState,
     key: PRNGKeyArray,
 ) -> tuple[ActorState, tuple[dict[str, Any], dict[str, Any], Any]]:
-    """Act once in each environment; arguments as those of `unroll`.
+    """Act once in each environment; arguments as those of `collect`.
 
     Returns:
       The actor state after the step. The batch's row; the return, length and results of the
       episode so far; its age and the agent's memory before the step, None without a history.
     """
-    history, batch_size = agent.experience.history, actor.episode_return.shape[0]
-    stream = jax.vmap(partial(environments.stream, dynamics, task))
-    results_of = jax.vmap(partial(environments.episode_results, dynamics, task))
+    history, batch_size = agent.requirements.history, actor.episode_return.shape[0]
+    stream = jax.vmap(partial(environments.stream, dynamics, task_params))
+    results_of = jax.vmap(partial(environments.episode_results, dynamics, task_params))
     act_key, step_key = jax.random.split(key)
     previous = actor.timestep
     seen = previous._replace(observation=_observation(actor, history))
@@ -277,7 +277,7 @@ def example(
     num_steps: int,
     acting_state: Any = None,
 ) -> Batch:
-    """Return the shapes and dtypes of the batch that `unroll` returns, T steps in B environments.
+    """Return the shapes and dtypes of the batch that `collect` returns, T steps in B environments.
 
     `acting_state` defaults to that of an initial learning state.
     """
@@ -285,7 +285,7 @@ def example(
         acting_state = jax.eval_shape(
             lambda key: agent.acting_state(agent.init(key)), jax.random.key(0)
         )
-    history, spec = agent.experience.history, dynamics.observation_spec()
+    history, spec = agent.requirements.history, dynamics.observation_spec()
 
     def array(dtype: Any, *shape: int) -> Any:
         return jax.ShapeDtypeStruct(shape, np.dtype(dtype))

@@ -27,7 +27,7 @@ from training.device_program import Program, over_runs, prepare
 from training.records import EpisodeSums, Records, Run, TrainedRun, all_finite, name_by_kind
 from training.schedule import (
     Report,
-    TrainingSettings,
+    TrainingConfig,
     as_metrics,
     schedules,
 )
@@ -45,7 +45,7 @@ def _call_seconds(overhead: float) -> tuple[float, float]:
 def train(
     agent: Agent | Sequence[Agent],
     runs: Sequence[Run],
-    settings: TrainingSettings,
+    settings: TrainingConfig,
     folder: pathlib.Path,
     report: Report = lambda *_: None,
 ) -> list[TrainedRun]:
@@ -84,7 +84,7 @@ class _Runs:
         self,
         agent: Agent | Sequence[Agent],
         runs: Sequence[Run],
-        settings: TrainingSettings,
+        settings: TrainingConfig,
         checkpoints: Checkpoints,
     ):
         started = time.perf_counter()
@@ -92,10 +92,10 @@ class _Runs:
         self._program, self._arrays, self._inputs = prepare(
             agents, [run.task for run in runs], [run.seed for run in runs], settings
         )
-        experience = agents[0].experience
-        self._schedules = schedules(experience, settings.num_steps)
+        requirements = agents[0].requirements
+        self._schedules = schedules(requirements, settings.num_steps)
         self._runs, self._settings, self._checkpoints = runs, settings, checkpoints
-        self._steps_per_unroll = experience.steps_per_unroll
+        self._steps_per_unroll = requirements.steps_per_unroll
         self._intervals = list(settings.intervals(self._steps_per_unroll))
         self._records = [Records(run.folder) for run in runs]
         # The number of stacked runs of each of a checkpoint's entries; 0 for no stack.

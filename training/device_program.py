@@ -14,9 +14,8 @@ from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Float, Int, PyTree
 
 import environments
-from agents import compilation
 from agents.protocol import Agent
-from disco_common import keys, stopping
+from disco_common import compilation, keys, stopping
 from disco_common.keys import Purpose
 from training import iteration
 from training.collection import EpisodeStatistics
@@ -30,7 +29,7 @@ from training.passes import (
     split_agent,
     stack_agents,
 )
-from training.schedule import TrainingSettings, require_consistent
+from training.schedule import TrainingConfig, require_consistent
 
 _AXIS = "runs"
 
@@ -39,13 +38,13 @@ class RunInputs(NamedTuple):
     """The inputs of a program that differ between runs; leaves have a leading axis of runs.
 
     Attributes:
-      params: of the environments' task.
+      task_params: of the environments' task.
       code: a checksum of the task's name.
       seed: of all randomness.
       arrays: of the run's own agent; empty if all runs have the arrays that the functions get.
     """
 
-    params: PyTree[Array]
+    task_params: PyTree[Array]
     code: Int[Array, "*runs"]
     seed: Int[Array, "*runs"]
     arrays: tuple[Array, ...] = ()
@@ -89,7 +88,7 @@ class Program:
         def init_one(arrays, inputs: RunInputs):
             key = keys.key(inputs.seed, Purpose.INITIALIZE, inputs.code, 0)
             agent = self.agent.with_arrays(inputs.arrays or arrays)
-            return iteration.init(agent, self.dynamics, inputs.params, key, self.replay_steps)
+            return iteration.init(agent, self.dynamics, inputs.task_params, key, self.replay_steps)
 
         def shard(arrays, inputs):
             return map_agents(partial(init_one, arrays), inputs, self.per_pass)
@@ -150,7 +149,7 @@ class Program:
         agent = self.agent.with_arrays(inputs.arrays or arrays)
         key = keys.key(inputs.seed, Purpose.TRAIN, inputs.code, unroll)
         state, episodes, metrics = iteration.advance(
-            agent, self.dynamics, inputs.params, state, key, unroll
+            agent, self.dynamics, inputs.task_params, state, key, unroll
         )
         return state, Totals(episodes=episodes, metrics=metrics)
 
@@ -176,7 +175,7 @@ def prepare(
     agents: Sequence[Agent],
     tasks: Sequence[environments.Environment],
     seeds: Sequence[int],
-    settings: TrainingSettings,
+    settings: TrainingConfig,
 ) -> tuple[Program, tuple[Array, ...], RunInputs]:
     """Return the program that trains some runs, the arrays that all agents share, and its inputs.
 
@@ -193,22 +192,22 @@ def prepare(
     Raises:
       ValueError: if the agents differ in more than arrays, or ask for what contradicts itself.
     """
-    experience, dynamics, shared, own = agents[0].experience, tasks[0].dynamics, (), ()
+    requirements, dynamics, shared, own = agents[0].requirements, tasks[0].dynamics, (), ()
     assert isinstance(dynamics, environments.JaxEnvironment)
-    require_consistent(experience)
+    require_consistent(requirements)
     if len({id(one) for one in agents}) > 1:
         static, own = stack_agents(agents)
     else:
         static, shared = split_agent(agents[0])
     per_pass = runs_per_pass(settings.runs_at_once, len(tasks), mesh().size)
-    is_large = experience.replay is not None and experience.replay.capacity > settings.num_steps
+    is_large = requirements.replay is not None and requirements.replay.capacity > settings.num_steps
     program = Program(dynamics, static, per_pass, settings.num_steps if is_large else None)
-    (group,) = environments.group(tasks)
+    (group,) = environments.group_by_dynamics(tasks)
     block = mesh().size * per_pass
     index = np.arange(-(-len(tasks) // block) * block) % len(tasks)
     codes = np.array([keys.code(task.name) for task in tasks], np.uint32)
     inputs = RunInputs(
-        params=jax.tree.map(lambda x: x[index], group.params),
+        task_params=jax.tree.map(lambda x: x[index], group.task_params),
         code=jnp.asarray(codes[index]),
         seed=jnp.asarray(np.array(seeds, np.uint32)[index]),
         arrays=tuple(x[index] for x in own),
@@ -223,7 +222,7 @@ def mean_returns(
     agents: Sequence[Agent],
     tasks: Sequence[environments.Environment],
     seed: int,
-    settings: TrainingSettings,
+    settings: TrainingConfig,
     report: Callable[[int], None] = lambda steps: None,
 ) -> Float[np.ndarray, "agents tasks"]:
     """Train each agent on each task; return the mean returns of the episodes that are scored.
@@ -241,7 +240,7 @@ def mean_returns(
     """
     for task in tasks:
         environments.require_declared_outputs(task)
-    number, per_unroll = len(agents) * len(tasks), agents[0].experience.steps_per_unroll
+    number, per_unroll = len(agents) * len(tasks), agents[0].requirements.steps_per_unroll
     of_runs = [agent for agent in agents for _ in tasks]
     require_memory_for_runs(
         f"{number} agents",

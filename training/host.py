@@ -2,7 +2,7 @@
 
 A process trains one run at a time. Threads step the simulators while the device learns. So the
 agent collects an unroll with its acting state before the latest updates
-(`Experience.acts_one_behind`). The extras that an update computes for the replay
+(`Requirements.acts_one_behind`). The extras that an update computes for the replay
 (`Update.refreshed`) are written into it after the next update's batch is drawn, or before the next
 unroll is stored, so that the device need not wait. A restored run starts new episodes. Its replay
 is empty at first, unless checkpoints contain it (`ReplaySpec.in_checkpoints`).
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 import environments
-from agents.protocol import Agent, Batch, Experience, Update, UpdateSpec
+from agents.protocol import Agent, Batch, Requirements, Update, UpdateSpec
 from disco_common import keys, stopping
 from disco_common.checkpoints import Checkpoints
 from disco_common.keys import Purpose
@@ -32,7 +32,7 @@ from training.records import EpisodeSums, Records, Run, TrainedRun, all_finite, 
 from training.replay import Replay
 from training.schedule import (
     Report,
-    TrainingSettings,
+    TrainingConfig,
     as_metrics,
     require_consistent,
     schedules,
@@ -44,7 +44,7 @@ _POLL_SECONDS = 0.1
 
 
 def train(
-    agent: Agent, run: Run, settings: TrainingSettings, report: Report = lambda *_: None
+    agent: Agent, run: Run, settings: TrainingConfig, report: Report = lambda *_: None
 ) -> TrainedRun:
     """Train an agent in one run, or continue its training; call `report` after each interval.
 
@@ -90,19 +90,17 @@ class _Training:
     simulator processes that died and were replaced, and the number of updates by kind.
     """
 
-    def __init__(
-        self, agent: Agent, run: Run, settings: TrainingSettings, checkpoints: Checkpoints
-    ):
-        dynamics, self._experience = run.task.dynamics, agent.experience
+    def __init__(self, agent: Agent, run: Run, settings: TrainingConfig, checkpoints: Checkpoints):
+        dynamics, self._requirements = run.task.dynamics, agent.requirements
         assert isinstance(dynamics, environments.HostEnvironment)
-        require_consistent(agent.experience)
+        require_consistent(agent.requirements)
         self._agent, self._run, self._settings = agent, run, settings
         self._checkpoints = checkpoints
-        self._schedules = schedules(agent.experience, settings.num_steps)
+        self._schedules = schedules(agent.requirements, settings.num_steps)
         static, self._arrays = split_agent(agent)
         # An agent that acts one behind reads the previous state while the update is computed.
         init, self._compiled_update = _compiled(
-            static, donates=not self._experience.acts_one_behind
+            static, donates=not self._requirements.acts_one_behind
         )
         self._state = init(self._arrays, self._key(Purpose.INITIALIZE, 0))
         self._unrolls, self._seconds, self._restarts = 0, 0.0, 0
@@ -137,18 +135,18 @@ class _Training:
             "updates": self._updates,
         }
         state = {"learner": self._state, "past": jax.tree.map(np.asarray, progress)}
-        replay_spec = self._experience.replay
+        replay_spec = self._requirements.replay
         return state | (
             {"replay": replay()} if replay_spec is not None and replay_spec.in_checkpoints else {}
         )
 
     def _restore(self, dynamics: environments.HostEnvironment) -> Replay | None:
         """Restore the newest checkpoint, if there is one; return the replay that it contains."""
-        num_steps, replay_spec = self._settings.num_steps, self._experience.replay
+        num_steps, replay_spec = self._settings.num_steps, self._requirements.replay
 
         def filled(unrolls: int) -> Replay:
             whole: Any = replay.of_agent(self._agent, dynamics, num_steps)
-            return replay.filled(replay.layout(self._experience, num_steps), whole, unrolls)
+            return replay.filled(replay.layout(self._requirements, num_steps), whole, unrolls)
 
         restored = self._checkpoints.restore(
             lambda unrolls: self._saved(lambda: jax.eval_shape(lambda: filled(unrolls)))
@@ -157,7 +155,7 @@ class _Training:
             self._records.keep(0)
             return None
         self._unrolls, found = restored
-        steps = self._unrolls * self._experience.steps_per_unroll
+        steps = self._unrolls * self._requirements.steps_per_unroll
         lost = "as they are not saved"
         if replay_spec is not None and not replay_spec.in_checkpoints:
             lost = "and its replay fills anew, as neither is saved"
@@ -179,7 +177,7 @@ class _Training:
         first = saved = self._unrolls
         started = saved_at = time.monotonic()
         seconds_before, restarts_before = self._seconds, self._restarts
-        intervals = self._settings.intervals(self._experience.steps_per_unroll)
+        intervals = self._settings.intervals(self._requirements.steps_per_unroll)
         ends = {last for _, last in intervals}
         num_unrolls = max(ends)
         window = _Window(self._pipeline)
@@ -193,13 +191,13 @@ class _Training:
             collected = self._pipeline.take()
             is_last = self._unrolls + 1 == num_unrolls
             self._unrolls += 1
-            if not is_last and self._experience.acts_one_behind:
+            if not is_last and self._requirements.acts_one_behind:
                 self._request()
             window.add(collected, self._learn(collected.batch))
             stopping.set_unsaved(True)
-            if not is_last and not self._experience.acts_one_behind:
+            if not is_last and not self._requirements.acts_one_behind:
                 self._request()
-            steps = self._unrolls * self._experience.steps_per_unroll
+            steps = self._unrolls * self._requirements.steps_per_unroll
             self._records.add_episodes(EpisodeSums.of_one(steps, x) for x in collected.episodes)
             if self._unrolls == first + 1:  # Acting was compiled, and maybe updates.
                 started, self._compile_seconds = time.monotonic(), 0.0
@@ -235,7 +233,7 @@ class _Training:
     def _learn(self, unroll: Batch) -> list[tuple[str, Any]]:
         """Make the updates that are due after an unroll; return each one's kind and metrics."""
         made = []
-        for kind, update in enumerate(self._experience.updates):
+        for kind, update in enumerate(self._requirements.updates):
             number = self._schedules[update.name].num_due(self._unrolls - 1)
             if not self._pipeline.has_sequences(update):  # The replay of a restored run refills.
                 continue
@@ -266,8 +264,8 @@ class _Training:
         return updated.metrics
 
     def _record(self, window: "_Window", report: Report) -> None:
-        steps = self._unrolls * self._experience.steps_per_unroll
-        line = window.summary(self._experience) | as_metrics(self._updates)
+        steps = self._unrolls * self._requirements.steps_per_unroll
+        line = window.summary(self._requirements) | as_metrics(self._updates)
         line["learner_idle_fraction"] = self._clock.idle_fraction()
         self._records.add_metrics(steps, line)
         report(steps, line["environment_steps_per_second"], line["episode_return"])
@@ -303,18 +301,20 @@ class _Window:
         for kind, one in metrics:
             self._metrics.setdefault(kind, []).append(one)
 
-    def summary(self, experience: Experience) -> dict[str, float | None]:
+    def summary(self, requirements: Requirements) -> dict[str, float | None]:
         """Return speed, means over episodes and updates, and times in seconds per unroll."""
         metrics = jax.device_get(self._metrics)
         count, seconds = len(self._collected), time.monotonic() - self._began
         episodes = [x for collected in self._collected for x in collected.episodes]
         timings = [collected.timing for collected in self._collected]
-        means = {update.name: _means(metrics.get(update.name, [])) for update in experience.updates}
+        means = {
+            update.name: _means(metrics.get(update.name, [])) for update in requirements.updates
+        }
         return {
             "episode_return": _mean([x.episode_return for x in episodes]),
             "episode_length": _mean([float(x.length) for x in episodes]),
             "episodes": float(len(episodes)),
-            "environment_steps_per_second": count * experience.steps_per_unroll / seconds,
+            "environment_steps_per_second": count * requirements.steps_per_unroll / seconds,
             "engine_seconds": sum(x.engine for x in timings) / count,
             "policy_seconds": sum(x.policy for x in timings) / count,
             "replay_seconds": (self._pipeline.replay_seconds - self._replay_seconds) / count,

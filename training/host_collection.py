@@ -48,7 +48,7 @@ class Collected(NamedTuple):
     """One unroll of an actor.
 
     Attributes:
-      batch: the unroll, as `collection.unroll` returns it, but of NumPy arrays.
+      batch: the unroll, as `collection.collect` returns it, but of NumPy arrays.
       episodes: that ended in it.
       timing: of its threads.
     """
@@ -84,7 +84,7 @@ class HostActor:
         self,
         agent: Agent,
         dynamics: environments.HostEnvironment,
-        task: Any,
+        task_params: Any,
         batch_size: int,
         seed: int,
         workers: int | None = None,
@@ -102,14 +102,14 @@ class HostActor:
         workers = workers or -(-environments.available_processors() // len(sizes))
         self._agent, self._dynamics = agent, dynamics
         act = make_act(agent, mode)
-        self._history = agent.experience.history
+        self._history = agent.requirements.history
         self._shapes: dict[int, Batch] = {}  # Shapes of unrolls, by number of steps.
         self._threads = ThreadPoolExecutor(len(sizes), "actor")
         self._going: list[Future[tuple[PyTree[np.ndarray], list[Episode], Timing]]] = []
         starting = [
             self._threads.submit(
                 lambda size, seed: _Half(
-                    dynamics.start(task, size, seed, workers), agent, act, mode
+                    dynamics.start(task_params, size, seed, workers), agent, act, mode
                 ),
                 size,
                 (seed + 7919 * number) % 2**31,
@@ -179,7 +179,7 @@ class _Half:
     """
 
     def __init__(self, simulators: environments.Simulators, agent: Agent, act: Act, mode: Mode):
-        self._history: HistorySpec = agent.experience.history
+        self._history: HistorySpec = agent.requirements.history
         self._act, self.is_closed = act, False
         self.simulators, batch_size = simulators, simulators.batch_size
         self.batch_size, self._timestep = batch_size, simulators.reset()
@@ -187,7 +187,7 @@ class _Half:
         self._tracker = EpisodeTracker(batch_size)
         # Lives after the last step, where their loss ends an episode.
         self._lives: np.ndarray | None = None
-        ends = mode is Mode.TRAINING and agent.experience.ends_at_life_loss
+        ends = mode is Mode.TRAINING and agent.requirements.ends_at_life_loss
         if ends and "lives" in simulators.results:
             self._lives = np.zeros(batch_size, np.float32)
         self._memory = agent.initial_memory(batch_size)

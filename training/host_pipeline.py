@@ -38,7 +38,7 @@ class HostPipeline:
         self,
         agent: Agent,
         dynamics: environments.HostEnvironment,
-        task: Any,
+        task_params: Any,
         seed: int,
         device: Any = None,
         workers: int | None = None,
@@ -49,13 +49,13 @@ class HostPipeline:
         `device` is for acting; None for that of the agent's state. `workers` are as `HostActor`'s.
         The environment steps of a run bound the replay's; `num_steps` is None for no bound.
         """
-        self._experience, self._seed, self._device = agent.experience, seed, device
+        self._requirements, self._seed, self._device = agent.requirements, seed, device
         self._replay, self.replay_seconds = replay.of_agent(agent, dynamics, num_steps, np), 0.0
         # The last update, the positions of its sequences, and their new extras, which may still be
         # in computation; not yet in the replay.
         self._refreshed: tuple[UpdateSpec, Sequences, Extras] | None = None
-        number = self._experience.num_environments
-        self._actor = HostActor(agent, dynamics, task, number, seed, workers)
+        number = self._requirements.num_environments
+        self._actor = HostActor(agent, dynamics, task_params, number, seed, workers)
         self._thread = ThreadPoolExecutor(1, "unrolls")
         self._going: Future[Collected] | None = None
         # The last acting state's leaves as given, and the state on the acting device.
@@ -97,7 +97,7 @@ class HostPipeline:
         collected = going.result()
         if self._replay is not None:
             with self._timed():
-                self._replay = replay.insert(self._experience, self._replay, collected.batch)
+                self._replay = replay.insert(self._requirements, self._replay, collected.batch)
         return collected
 
     def has_sequences(self, update: UpdateSpec) -> bool:
@@ -105,7 +105,7 @@ class HostPipeline:
         if not update.num_replayed:
             return True
         assert self._replay is not None
-        there = replay.num_sequences(self._experience, self._replay, update)
+        there = replay.num_sequences(self._requirements, self._replay, update)
         return bool(there >= max(1, update.min_sequences))
 
     def draw(
@@ -119,7 +119,7 @@ class HostPipeline:
         with self._timed():
             random = np.random.default_rng((self._seed, Purpose.REPLAY, *address))
             self._replay, batch, sequences = replay_sampling.draw(
-                self._experience, self._replay, update, unroll, random
+                self._requirements, self._replay, update, unroll, random
             )
         return batch, sequences
 
@@ -142,21 +142,21 @@ class HostPipeline:
         extras = jax.device_get(extras)
         with self._timed():
             self._replay = replay_sampling.write_back(
-                self._experience, self._replay, update, sequences, extras
+                self._requirements, self._replay, update, sequences, extras
             )
 
     def filled_replay(self) -> Replay:
         """Return the filled part of the replay, whose arrays the next unroll changes in place."""
         assert self._replay is not None
         self.flush()
-        layout = replay.layout_of(self._experience, self._replay)
+        layout = replay.layout_of(self._requirements, self._replay)
         return replay.filled(layout, self._replay, int(self._replay.num_unrolls))
 
     def resume(self, restored: Replay) -> None:
         """Restore a checkpoint's filled replay, and mark its last episodes as ended."""
         assert self._replay is not None
         self._replay = replay.fill(self._replay, restored)
-        replay.cut_episodes(self._experience, self._replay)
+        replay.cut_episodes(self._requirements, self._replay)
 
     def close(self) -> None:
         """End the environments and an unroll in collection, and free the replay."""
@@ -169,7 +169,7 @@ class HostPipeline:
         if self._device is not None:
             key = jax.device_put(key, self._device)
             acting_state = self._on_device(acting_state)
-        return self._actor.collect(acting_state, key, self._experience.unroll_length)
+        return self._actor.collect(acting_state, key, self._requirements.unroll_length)
 
     def _on_device(self, acting_state: Any) -> Any:
         """Return an acting state on the acting device, sent there only if it changed."""

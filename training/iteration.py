@@ -36,28 +36,28 @@ class TrainingState:
 def init(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     key: PRNGKeyArray,
     num_steps: int | None = None,
 ) -> TrainingState:
     """Return the state of a run before its first unroll; `num_steps` is as of `replay.layout`."""
     learner_key, actor_key = _split(agent, key)
-    learner, experience = initial_state(agent, learner_key), agent.experience
-    actor = collection.start(agent, dynamics, task, actor_key, experience.num_environments)
+    learner, requirements = initial_state(agent, learner_key), agent.requirements
+    actor = collection.start(agent, dynamics, task_params, actor_key, requirements.num_environments)
     kept = None
-    if experience.replay is not None:  # Of what the environment returns: dtypes may be others.
+    if requirements.replay is not None:  # Of what the environment returns: dtypes may be others.
         shapes = jax.eval_shape(
-            lambda: collection.unroll(
+            lambda: collection.collect(
                 agent,
                 dynamics,
-                task,
+                task_params,
                 agent.acting_state(learner),
                 actor,
                 actor_key,
-                experience.unroll_length,
+                requirements.unroll_length,
             )[1]
         )
-        kept = replay.init(replay.layout(experience, num_steps), shapes)
+        kept = replay.init(replay.layout(requirements, num_steps), shapes)
     return TrainingState(
         learner=learner, actor=actor, replay=kept, updates=jnp.zeros((), jnp.int32)
     )
@@ -66,7 +66,7 @@ def init(
 def advance(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     state: TrainingState,
     key: PRNGKeyArray,
     unroll: Int[Array, ""],
@@ -78,12 +78,12 @@ def advance(
       of the updates' metrics.
     """
     unroll_key, update_key = _split(agent, key)
-    state, batch, statistics = collect(agent, dynamics, task, state, unroll_key)
+    state, batch, statistics = collect(agent, dynamics, task_params, state, unroll_key)
     metrics, layout = {}, None
     if state.replay is not None:
-        layout = replay.layout_of(agent.experience, state.replay)
-    for number, update in enumerate(agent.experience.updates):
-        when = schedule(agent.experience, update, layout)
+        layout = replay.layout_of(agent.requirements, state.replay)
+    for number, update in enumerate(agent.requirements.updates):
+        when = schedule(agent.requirements, update, layout)
         if number == 0 and when.is_always_one:
             keys = update_key, jax.random.fold_in(update_key, 0)
             state, metrics[update.name] = _update(agent, update, state, batch, keys)
@@ -124,14 +124,14 @@ def _update(
 ) -> tuple[TrainingState, Metrics]:
     """Make one update; the keys are for the draw and for `Agent.update`."""
     kept, batch, sequences = replay_sampling.draw(
-        agent.experience, state.replay, update, unroll, keys[0]
+        agent.requirements, state.replay, update, unroll, keys[0]
     )
     updated = agent.update(state.learner, batch, keys[1], update.name)
     if updated.refreshed is not None:
         assert kept is not None
         assert sequences is not None
         kept = replay_sampling.write_back(
-            agent.experience, kept, update, sequences, updated.refreshed
+            agent.requirements, kept, update, sequences, updated.refreshed
         )
     state = dataclasses.replace(
         state, learner=updated.state, replay=kept, updates=state.updates + 1
@@ -142,7 +142,7 @@ def _update(
 def collect_and_draw(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     state: TrainingState,
     key: PRNGKeyArray,
 ) -> tuple[TrainingState, Batch, EpisodeStatistics]:
@@ -152,10 +152,10 @@ def collect_and_draw(
       The state after it, the batch, and sums over the episodes that ended.
     """
     unroll_key, update_key = _split(agent, key)
-    state, unroll, statistics = collect(agent, dynamics, task, state, unroll_key)
-    (update,) = agent.experience.updates
+    state, unroll, statistics = collect(agent, dynamics, task_params, state, unroll_key)
+    (update,) = agent.requirements.updates
     kept, batch, _ = replay_sampling.draw(
-        agent.experience, state.replay, update, unroll, update_key
+        agent.requirements, state.replay, update, unroll, update_key
     )
     # So that rounding in what reads the batch does not depend on how the replay stores it.
     batch = jax.lax.optimization_barrier(batch)
@@ -165,7 +165,7 @@ def collect_and_draw(
 def collect(
     agent: Agent,
     dynamics: environments.JaxEnvironment,
-    task: PyTree,
+    task_params: PyTree,
     state: TrainingState,
     key: PRNGKeyArray,
 ) -> tuple[TrainingState, Batch, EpisodeStatistics]:
@@ -175,24 +175,24 @@ def collect(
       The state after it, the unroll, and sums over the episodes that ended.
     """
     assert state.actor is not None
-    actor, batch, statistics = collection.unroll(
+    actor, batch, statistics = collection.collect(
         agent,
         dynamics,
-        task,
+        task_params,
         agent.acting_state(state.learner),
         state.actor,
         key,
-        agent.experience.unroll_length,
+        agent.requirements.unroll_length,
     )
     kept = state.replay
     if kept is not None:
-        kept = replay.insert(agent.experience, kept, batch)
+        kept = replay.insert(agent.requirements, kept, batch)
     return dataclasses.replace(state, actor=actor, replay=kept), batch, statistics
 
 
 def _split(agent: Agent, key: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
     """Return two keys; for an agent that does not learn both are the given key."""
-    if not agent.experience.updates:
+    if not agent.requirements.updates:
         return key, key
     first, second = jax.random.split(key)
     return first, second

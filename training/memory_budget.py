@@ -46,7 +46,7 @@ def replay_bytes(agent: Agent, dynamics: Any, num_steps: int | None = None) -> i
 def bytes_of_run(agent: Agent, dynamics: Any, num_steps: int) -> tuple[int, int, int]:
     """Return the sizes of a run's learning state, of its full replay, and of its checkpoint."""
     state = replay.num_bytes(jax.eval_shape(agent.init, jax.random.key(0)))
-    stored, kept = replay_bytes(agent, dynamics, num_steps), agent.experience.replay
+    stored, kept = replay_bytes(agent, dynamics, num_steps), agent.requirements.replay
     is_in_jax = isinstance(dynamics, environments.JaxEnvironment)
     has_replay = is_in_jax or (kept is not None and kept.in_checkpoints)
     return state, stored, state + stored * has_replay

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from agents.history import History, HistorySpec
-from agents.protocol import Agent, Batch, Experience, ReplaySpec, UpdateSpec
+from agents.protocol import Agent, Batch, ReplaySpec, Requirements, UpdateSpec
 from training import collection
 
 # Of one run, or `[runs]` of several that are vectorised.
@@ -67,30 +67,30 @@ class ReplayLayout:
         return kept * self.num_environments
 
 
-def layout(experience: Experience, num_steps: int | None = None) -> ReplayLayout:
+def layout(requirements: Requirements, num_steps: int | None = None) -> ReplayLayout:
     """Return the sizes of an agent's replay.
 
     The environment steps of a run bound the replay's; `num_steps` is None for no bound.
     """
-    replay_spec = experience.replay
+    replay_spec = requirements.replay
     assert replay_spec is not None
-    sequences = replay_spec.capacity // experience.unroll_length
-    num_kept = max(1, math.ceil(sequences / experience.num_environments))
+    sequences = replay_spec.capacity // requirements.unroll_length
+    num_kept = max(1, math.ceil(sequences / requirements.num_environments))
     if num_steps is not None:
-        num_kept = min(num_kept, max(1, num_steps // experience.steps_per_unroll))
+        num_kept = min(num_kept, max(1, num_steps // requirements.steps_per_unroll))
     return ReplayLayout(
         replay_spec=replay_spec,
-        history=experience.history,
-        num_environments=experience.num_environments,
-        unroll_length=experience.unroll_length,
+        history=requirements.history,
+        num_environments=requirements.num_environments,
+        unroll_length=requirements.unroll_length,
         num_kept=num_kept,
     )
 
 
-def layout_of(experience: Experience, replay: "Replay") -> ReplayLayout:
+def layout_of(requirements: Requirements, replay: "Replay") -> ReplayLayout:
     """Return the sizes of an existing replay."""
-    whole = layout(experience)
-    num_slots = replay.rows["transition"]["reward"].shape[0] // experience.unroll_length
+    whole = layout(requirements)
+    num_slots = replay.rows["transition"]["reward"].shape[0] // requirements.unroll_length
     return dataclasses.replace(whole, num_kept=num_slots - (whole.num_slots - whole.num_kept))
 
 
@@ -151,18 +151,18 @@ def of_agent(
     agent: Agent, dynamics: Any, num_steps: int | None = None, library: Any = jnp
 ) -> Replay | None:
     """Return an agent's empty replay; None if it has none. Arguments are as of `layout`, `init`."""
-    experience = agent.experience
-    if experience.replay is None:
+    requirements = agent.requirements
+    if requirements.replay is None:
         return None
     unroll = collection.example(
-        agent, dynamics, experience.num_environments, experience.unroll_length
+        agent, dynamics, requirements.num_environments, requirements.unroll_length
     )
-    return init(layout(experience, num_steps), unroll, library)
+    return init(layout(requirements, num_steps), unroll, library)
 
 
-def insert(experience: Experience, replay: Replay, unroll: Batch) -> Replay:
+def insert(requirements: Requirements, replay: Replay, unroll: Batch) -> Replay:
     """Add an unroll of each environment; it must continue the last inserted unroll."""
-    layout = layout_of(experience, replay)
+    layout = layout_of(requirements, replay)
     slot = replay.num_unrolls % layout.num_slots
     start, length, history = slot * layout.unroll_length, layout.unroll_length, layout.history
     new, memory = _split(unroll)
@@ -190,14 +190,14 @@ def insert(experience: Experience, replay: Replay, unroll: Batch) -> Replay:
     )
 
 
-def num_sequences(experience: Experience, replay: Replay, update: UpdateSpec) -> Any:
+def num_sequences(requirements: Requirements, replay: Replay, update: UpdateSpec) -> Any:
     """Return the number of sequences from which an update draws, an integer or `[]`."""
-    return layout_of(experience, replay).num_sequences(update, replay.num_unrolls)
+    return layout_of(requirements, replay).num_sequences(update, replay.num_unrolls)
 
 
-def cut_episodes(experience: Experience, replay: Replay) -> None:
+def cut_episodes(requirements: Requirements, replay: Replay) -> None:
     """Mark, in place, the newest row as the last of its episodes; new episodes follow."""
-    layout = layout_of(experience, replay)
+    layout = layout_of(requirements, replay)
     newest = int(replay.num_unrolls) * layout.unroll_length - 1
     if newest < 0:
         return

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 from agents.history import History
-from agents.protocol import Batch, Experience, Extras, UpdateSpec
+from agents.protocol import Batch, Extras, Requirements, UpdateSpec
 from training import collection
 from training.replay import (
     Replay,
@@ -22,7 +22,7 @@ from training.replay import (
 
 
 def draw(
-    experience: Experience,
+    requirements: Requirements,
     replay: Replay | None,
     update: UpdateSpec,
     unroll: Batch,
@@ -31,7 +31,7 @@ def draw(
     """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
 
     Args:
-      experience: of the agent.
+      requirements: of the agent.
       replay: to draw from; None without one.
       update: its kind.
       unroll: the last one, leaves `[T+1, E, ...]` or `[T, E, ...]`.
@@ -45,23 +45,23 @@ def draw(
     if not update.num_replayed:
         return replay, unroll, None
     assert replay is not None
-    number, below = update.num_replayed, num_sequences(experience, replay, update)
+    number, below = update.num_replayed, num_sequences(requirements, replay, update)
     is_host = isinstance(random, np.random.Generator)
     if update.priority:
         uniform = random.random(number) if is_host else jax.random.uniform(random, (number,))
-        index = index_by_priority(experience, replay, update, uniform)
+        index = index_by_priority(requirements, replay, update, uniform)
     elif is_host:
         index = random.integers(below, size=number)
     else:
         index = jax.random.randint(random, (number,), 0, below)
-    replay, batch, sequences = sample(experience, replay, update, index)
+    replay, batch, sequences = sample(requirements, replay, update, index)
     if update.num_replayed < update.batch_size:
         batch = collection.concatenate([unroll, batch])
     return replay, batch, sequences
 
 
 def sample(
-    experience: Experience, replay: Replay, update: UpdateSpec, index: Any
+    requirements: Requirements, replay: Replay, update: UpdateSpec, index: Any
 ) -> tuple[Replay, Batch, Sequences]:
     """Return a batch of replayed sequences.
 
@@ -71,7 +71,7 @@ def sample(
     Returns:
       The replay after the draw, the batch, and the positions of its sequences.
     """
-    layout = layout_of(experience, replay)
+    layout = layout_of(requirements, replay)
     sequences = _locate(layout, replay, index)
     if layout.replay_spec.online:
         replay, sequences = _take_online(layout, replay, update, sequences)
@@ -150,7 +150,7 @@ def _gather(
 
 
 def write_back(
-    experience: Experience,
+    requirements: Requirements,
     replay: Replay,
     update: UpdateSpec,
     sequences: Sequences,
@@ -163,7 +163,7 @@ def write_back(
     `refreshed` has new extras by name, leaves `[length, B, ...]` (`agents.protocol.Update`), or all
     of them with fewer rows, the first of these.
     """
-    layout, (environment, first) = layout_of(experience, replay), sequences
+    layout, (environment, first) = layout_of(requirements, replay), sequences
     library = library_of(first)
     length = jax.tree.leaves(refreshed)[0].shape[0]
     rows = (first[None] + update.context + library.arange(length)[:, None]) % layout.num_rows
@@ -209,7 +209,7 @@ def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
 
 
 def index_by_priority(
-    experience: Experience, replay: Replay, update: UpdateSpec, uniform: Any
+    requirements: Requirements, replay: Replay, update: UpdateSpec, uniform: Any
 ) -> Any:
     """Return indices of sequences, drawn by their priorities; if all are 0, each is as likely.
 
@@ -218,7 +218,7 @@ def index_by_priority(
     Raises:
       ValueError: if there is no extra of this name.
     """
-    layout = layout_of(experience, replay)
+    layout = layout_of(requirements, replay)
     library = library_of(uniform)
     number, kept = layout.num_environments, library.minimum(replay.num_unrolls, layout.num_kept)
     oldest = (replay.num_unrolls - kept) * layout.unroll_length

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from agents.protocol import Experience, UpdateSpec
+from agents.protocol import Requirements, UpdateSpec
 from training import replay
 from training.records import name_by_kind
 from training.replay import ReplayLayout
@@ -33,7 +33,7 @@ Args:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingSettings:
+class TrainingConfig:
     """The length of a run and of its intervals.
 
     Attributes:
@@ -75,32 +75,34 @@ class TrainingSettings:
                 yield first, min(first + longest, end)
 
 
-def require_consistent(experience: Experience) -> None:
+def require_consistent(requirements: Requirements) -> None:
     """Raise a `ValueError` that names all inconsistencies in what an agent asks for."""
-    replay, asked = experience.replay, []
-    if len({update.name for update in experience.updates}) < len(experience.updates):
+    replay, asked = requirements.replay, []
+    if len({update.name for update in requirements.updates}) < len(requirements.updates):
         asked.append("two kinds of update of one name")
     if replay is not None and replay.online and not replay.anywhere:
         asked.append("an online queue of unrolls (expected ReplaySpec.anywhere)")
-    if replay is not None and replay.online and len(experience.updates) > 1:
+    if replay is not None and replay.online and len(requirements.updates) > 1:
         asked.append("an online queue for several kinds of update")
-    if replay is not None and replay.anywhere and experience.history.memory:
+    if replay is not None and replay.anywhere and requirements.history.memory:
         asked.append(
             "a recurrent memory stored with each unroll beside sequences that begin anywhere"
             " (expected `act` to return it among the extras)"
         )
-    if experience.ends_at_life_loss and experience.history.is_history:
+    if requirements.ends_at_life_loss and requirements.history.is_history:
         asked.append("episodes that end at the loss of a life beside a history of observations")
-    for update in experience.updates:
-        asked.extend(f"{what} for {update.name!r}" for what in _inconsistencies(experience, update))
+    for update in requirements.updates:
+        asked.extend(
+            f"{what} for {update.name!r}" for what in _inconsistencies(requirements, update)
+        )
     if asked:
         raise ValueError(
             f"The agent asks for {'; '.join(asked)}; see agents.protocol.UpdateSpec and ReplaySpec."
         )
 
 
-def _inconsistencies(experience: Experience, update: UpdateSpec) -> Iterator[str]:
-    replay, number = experience.replay, experience.num_environments
+def _inconsistencies(requirements: Requirements, update: UpdateSpec) -> Iterator[str]:
+    replay, number = requirements.replay, requirements.num_environments
     fresh = update.batch_size - update.num_replayed
     is_any = replay is not None and replay.anywhere and not fresh
     is_online = replay is not None and replay.online
@@ -169,15 +171,15 @@ class Schedule:
         return count * self.whole + count * self.part // self.of
 
 
-def schedules(experience: Experience, num_steps: int) -> dict[str, Schedule]:
+def schedules(requirements: Requirements, num_steps: int) -> dict[str, Schedule]:
     """Return the schedule of each kind of update, by name.
 
     Raises:
       ValueError: if a replay can never contain the sequences that an update requires, or an update
         is never due.
     """
-    layout = None if experience.replay is None else replay.layout(experience, num_steps)
-    return {update.name: schedule(experience, update, layout) for update in experience.updates}
+    layout = None if requirements.replay is None else replay.layout(requirements, num_steps)
+    return {update.name: schedule(requirements, update, layout) for update in requirements.updates}
 
 
 def as_metrics(num_updates: Mapping[str, int]) -> dict[str, float]:
@@ -185,9 +187,11 @@ def as_metrics(num_updates: Mapping[str, int]) -> dict[str, float]:
     return name_by_kind({kind: {"updates": float(made)} for kind, made in num_updates.items()})
 
 
-def schedule(experience: Experience, update: UpdateSpec, layout: ReplayLayout | None) -> Schedule:
+def schedule(
+    requirements: Requirements, update: UpdateSpec, layout: ReplayLayout | None
+) -> Schedule:
     """Return the schedule of one kind of update; raise the errors of `schedules`."""
-    per_unroll = experience.steps_per_unroll
+    per_unroll = requirements.steps_per_unroll
     first = max(0, math.ceil(update.first_step / per_unroll) - 1)
     if update.num_replayed and layout is not None:
         first = max(first, _first_filled(update, layout))

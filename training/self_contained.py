@@ -10,7 +10,7 @@ from agents.protocol import TrainingReport
 from agents.registry import Configured
 from disco_common import stopping
 from training.records import EpisodeSums, Records, Run, TrainedRun
-from training.schedule import Report, TrainingSettings
+from training.schedule import Report, TrainingConfig
 
 _SECONDS = "seconds"
 
@@ -18,7 +18,7 @@ _SECONDS = "seconds"
 def train(
     algorithm: Configured,
     run: Run,
-    settings: TrainingSettings,
+    settings: TrainingConfig,
     report: Report = lambda *_: None,
 ) -> TrainedRun:
     """Run a self-contained agent's training, or continue it.

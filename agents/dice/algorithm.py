@@ -14,13 +14,14 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents import search_space
-from agents.baselines import BaselineAgent
 from agents.dice import bandits
 from agents.dice.bandits import Bandits
-from agents.dice.losses import PAPER, DiceConfig, at_temperature, loss, shaped_reward
+from agents.dice.config import PAPER, DiceConfig
+from agents.dice.losses import at_temperature, loss, shaped_reward
+from agents.loss_agent import LossAgent
 from agents.networks import Network
 from agents.optimizers import scheduled_adamw
-from agents.protocol import Batch, Experience, Mode, Update
+from agents.protocol import Batch, Mode, Requirements, Update
 from agents.registry import Algorithm
 from agents.rule_agent import NetworkState, some_sequences, to_trajectory
 from agents.search_space import Choice, Settings, Shared, given
@@ -52,17 +53,17 @@ class DiceMemory:
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class DiceAgent(BaselineAgent):
+class DiceAgent(LossAgent):
     """DiCE. Its network has the outputs `logits`, advantages that are not centred, and `value`."""
 
     @staticmethod
     def network_for(config: DiceConfig, dynamics: Any) -> Network:
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
-        return Network(config.network, dynamics, shapes, config.frame_stack, config.burn_in)
+        return Network(config.network, dynamics, config.frame_stack, config.burn_in, shapes=shapes)
 
     @property
-    def experience(self) -> Experience:
-        return self.on_policy_experience(self.config.num_uses // self.config.batch_size)
+    def requirements(self) -> Requirements:
+        return self.on_policy_requirements(self.config.num_uses // self.config.batch_size)
 
     def init(self, key: PRNGKeyArray) -> DiceState:
         network_key, bandits_key = jax.random.split(key)
@@ -172,7 +173,7 @@ class DiceAgent(BaselineAgent):
     def optimizer(self) -> optax.GradientTransformation:
         """AdamW whose rate and weight decay rise, then fall linearly to 0 (table 5)."""
         config = self.config
-        steps = self.experience.updates[0].gradient_steps
+        steps = self.requirements.updates[0].gradient_steps
         return scheduled_adamw(
             self.peak_rate,
             num_updates=(config.total_steps or 0) // config.steps_per_update * steps,

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from agents import compilation, pictures
+from agents import pictures
 from agents.dreamer import distributions, losses
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.losses import Scales
@@ -36,13 +36,14 @@ from agents.optimizers import laprop
 from agents.protocol import (
     Batch,
     Examination,
-    Experience,
     Mode,
     OpenLoop,
     ReplaySpec,
+    Requirements,
     Update,
     UpdateSpec,
 )
+from disco_common import compilation
 
 ACTION = "action"  # The only entry of memories' and extras' actions; checkpoints have the name.
 _OBSERVATION = "observation"
@@ -50,7 +51,7 @@ SLOW_CRITIC_DECAY = 0.98  # Of the moving average of the critic's parameters (Ta
 _CONTEXT = 1  # Steps before a sequence; it starts from the model state of the last of them.
 
 
-class LearnerState(NamedTuple):
+class DreamerState(NamedTuple):
     """The learning state.
 
     Attributes:
@@ -68,7 +69,7 @@ class LearnerState(NamedTuple):
     updates: Array
 
 
-class ActorState(NamedTuple):
+class DreamerMemory(NamedTuple):
     """The memory of an agent that acts in E environments.
 
     Attributes:
@@ -107,7 +108,7 @@ class DreamerAgent:
     action_range: ActionRange | None = None
 
     @property
-    def experience(self) -> Experience:
+    def requirements(self) -> Requirements:
         config = self.model.config
         update = UpdateSpec(
             batch_size=config.batch_size,
@@ -125,7 +126,7 @@ class DreamerAgent:
             online=config.stores_latents,
             in_checkpoints=True,
         )
-        return Experience(
+        return Requirements(
             num_environments=config.num_environments,
             unroll_length=1,
             replay=replay,
@@ -133,9 +134,9 @@ class DreamerAgent:
             acts_one_behind=False,
         )
 
-    def init(self, key: PRNGKeyArray) -> LearnerState:
+    def init(self, key: PRNGKeyArray) -> DreamerState:
         params = self.model.init(key)
-        return LearnerState(
+        return DreamerState(
             params=params,
             slow_critic=jax.tree.map(jnp.copy, params[CRITIC]),
             optimizer=make_optimizer(self.model.config).init(params),
@@ -143,24 +144,24 @@ class DreamerAgent:
             updates=jnp.zeros((), jnp.int32),
         )
 
-    def acting_state(self, state: LearnerState) -> Params:
+    def acting_state(self, state: DreamerState) -> Params:
         return {name: state.params[name] for name in ("encoder", "rssm", ACTOR)}
 
-    def initial_memory(self, batch_size: int) -> ActorState:
+    def initial_memory(self, batch_size: int) -> DreamerMemory:
         actions = self.model.actions
         action = jnp.zeros((batch_size, actions.size))
         if actions.is_discrete:
             action = jnp.zeros(batch_size, jnp.int32)
-        return ActorState(initial_state(self.model.config, batch_size), {ACTION: action})
+        return DreamerMemory(initial_state(self.model.config, batch_size), {ACTION: action})
 
     def act(
         self,
         acting_state: Params,
-        memory: ActorState,
+        memory: DreamerMemory,
         timestep: dm_env.TimeStep,
         key: PRNGKeyArray,
         mode: Mode,
-    ) -> tuple[ActorState, Array, dict[str, Any]]:
+    ) -> tuple[DreamerMemory, Array, dict[str, Any]]:
         del mode  # It samples from its policy in both modes.
         model, is_first = self.model, timestep.step_type == dm_env.StepType.FIRST
         tokens = model.encode(acting_state, named(timestep.observation))
@@ -175,9 +176,9 @@ class DreamerAgent:
         if model.config.stores_latents:
             extras |= self._stored(state)
         scaled = self.action_range.scale(action) if self.action_range else action
-        return ActorState(state, {ACTION: action}), scaled, extras
+        return DreamerMemory(state, {ACTION: action}), scaled, extras
 
-    def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+    def update(self, state: DreamerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         del name
         replayed, start = self.to_sequences(batch)
         state, states, metrics = learn(self.model, state, replayed, start, key)
@@ -203,7 +204,7 @@ class DreamerAgent:
         """Return states as the replay stores them: h, and the class of each variable of z."""
         return {"h": states.h, "z": states.z.argmax(axis=-1).astype(jnp.uint8)}
 
-    def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
+    def examine(self, state: DreamerState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare predicted rewards and ends with those of new episodes, and draw a prediction.
 
         Steps that begin an episode are left out.
@@ -213,17 +214,17 @@ class DreamerAgent:
         reward, continues = jax.device_get(
             _predictions(self.model, state.params, state.scales, found, key)
         )
-        metrics = pictures.errors(
+        metrics = pictures.prediction_errors(
             np.asarray(found.reward)[counts],
             reward[counts],
             np.asarray(found.is_terminal)[counts],
             1.0 - continues[counts],
         )
-        drawn = pictures.predicted(self, state, batch, key) if self._pictured else {}
+        drawn = pictures.prediction_picture(self, state, batch, key) if self._pictured else {}
         return Examination(metrics, drawn)
 
     def imagine(
-        self, state: LearnerState, batch: Batch, key: PRNGKeyArray, interval: int
+        self, state: DreamerState, batch: Batch, key: PRNGKeyArray, interval: int
     ) -> OpenLoop:
         """Predict the first observation that is a picture (`agents.protocol.ImaginingAgent`).
 
@@ -266,8 +267,8 @@ def make_optimizer(config: DreamerConfig) -> optax.GradientTransformation:
 
 
 def learn(
-    model: Model, state: LearnerState, batch: Sequences, start: State, key: PRNGKeyArray
-) -> tuple[LearnerState, State, dict[str, Array]]:
+    model: Model, state: DreamerState, batch: Sequences, start: State, key: PRNGKeyArray
+) -> tuple[DreamerState, State, dict[str, Array]]:
     """Make one update.
 
     `start` are the model states before the sequences, `[B]`.
@@ -292,7 +293,7 @@ def learn(
         **outcome.metrics,
         **{f"gradient_norm/{name}": optax.tree.norm(x) for name, x in gradients.items()},
     }
-    state = LearnerState(params, slow, optimizer, outcome.scales, state.updates + 1)
+    state = DreamerState(params, slow, optimizer, outcome.scales, state.updates + 1)
     return state, outcome.observed.states, metrics
 
 

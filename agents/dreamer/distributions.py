@@ -81,11 +81,11 @@ class TwoHot:
         return jnp.where(jnp.isnan(target), jnp.nan, found)  # NaN is in no bin.
 
 
-def exponential_bins(number: int = _NUM_BINS) -> np.ndarray:
+def exponential_bins() -> np.ndarray:
     """Return bins that are equally spaced on the symlog scale (the Nature version)."""
-    half = np.linspace(-20.0, 0.0, number // 2 + number % 2, dtype=np.float32)
+    half = np.linspace(-20.0, 0.0, _NUM_BINS // 2 + 1, dtype=np.float32)
     half = np.asarray(symexp(jnp.asarray(half)))
-    return np.concatenate([half, -half[::-1][number % 2 :]])
+    return np.concatenate([half, -half[-2::-1]])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,13 +5,11 @@ from typing import NamedTuple
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import rlax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from agents.convolutions import to_patches
 from agents.iris.config import IrisConfig
 from agents.iris.tokenizer import convolution, fan_in_uniform, linear
-from disco.values import entropy
 
 
 @hk.to_module
@@ -65,59 +63,3 @@ def initial_state(config: IrisConfig, batch_size: int) -> hk.LSTMState:
     """Return the LSTM's state at the beginning of an episode."""
     zeros = jnp.zeros((batch_size, config.lstm_size))
     return hk.LSTMState(zeros, zeros)
-
-
-def lambda_returns(
-    reward: Float[Array, "H B"],
-    end: Bool[Array, "H B"],
-    value: Float[Array, "H B"],
-    discount: float | Float[Array, ""],
-    lambda_: float | Float[Array, ""],
-) -> Float[Array, "H B"]:
-    """Return the λ-returns (appendix B); the last is the last value.
-
-    Rewards and ends of the last step are not used.
-    """
-    discounts = discount * (1.0 - end.astype(value.dtype))
-    returns = jax.vmap(rlax.lambda_returns, in_axes=(1, 1, 1, None), out_axes=1)
-    earlier = returns(reward[:-1], discounts[:-1], value[1:], lambda_)
-    return jnp.concatenate([earlier, value[-1:]])
-
-
-def until_end(end: Bool[Array, "H B"]) -> Bool[Array, "H B"]:
-    """Return which steps no earlier one of the same trajectory has ended."""
-    return jnp.concatenate([jnp.ones_like(end[:1]), all_before(~end[:-1])])
-
-
-def all_before(flags: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
-    """Return whether all flags up to each row are True."""
-    return jnp.cumprod(flags, axis=0, dtype=jnp.int32) > 0
-
-
-def losses(
-    output: Output,
-    action: Int[Array, "H B"],
-    returns: Float[Array, "H B"],
-    counts: Bool[Array, "H B"],
-    entropy_cost: float | Float[Array, ""],
-) -> dict[str, Float[Array, ""]]:
-    """Return the losses of the policy, the value and the entropy by name (appendix B).
-
-    They are means over H - 1 imagined steps: REINFORCE with a baseline. Returns are constants;
-    `counts` says which of the steps are learned from.
-    """
-    output, action, returns, counts = jax.tree.map(
-        lambda x: x[:-1], (output, action, returns, counts)
-    )
-    log_policy = jax.nn.log_softmax(output.logits)
-    log_p = jnp.take_along_axis(log_policy, action[..., None], axis=-1)[..., 0]
-    advantage = jax.lax.stop_gradient(returns - output.value)
-
-    def mean(x: Array) -> Array:
-        return jnp.sum(x, where=counts) / jnp.maximum(1.0, jnp.sum(counts, dtype=x.dtype))
-
-    return {
-        "policy": -mean(log_p * advantage),
-        "value": mean(jnp.square(output.value - jax.lax.stop_gradient(returns))),
-        "entropy": -entropy_cost * mean(entropy(log_policy)),
-    }

@@ -18,9 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from agents import compilation, pictures
-from agents.iris import actor_critic, learner, world_model
-from agents.iris.learner import KINDS, RECONSTRUCTION, LearnerState, as_bytes, as_fractions
+from agents import pictures
+from agents.iris import actor_critic, learner
+from agents.iris.learner import KINDS, RECONSTRUCTION, IrisState, as_bytes, as_fractions
+from agents.iris.losses import world_model_losses
 from agents.iris.model import (
     ACTOR_CRITIC,
     WORLD_MODEL,
@@ -33,13 +34,14 @@ from agents.iris.world_model import Cache
 from agents.protocol import (
     Batch,
     Examination,
-    Experience,
     Mode,
     OpenLoop,
     ReplaySpec,
+    Requirements,
     Update,
     UpdateSpec,
 )
+from disco_common import compilation
 
 # The authors' configuration files have these in all settings (`agents.iris.config`).
 EPSILON = 0.01  # Probability of a uniformly random action in training.
@@ -62,7 +64,7 @@ class IrisAgent:
     perceptual: PyTree[Array] | None = dataclasses.field(default=None, compare=False)
 
     @property
-    def experience(self) -> Experience:
+    def requirements(self) -> Requirements:
         config = self.model.config
         # Batch size, transitions, earlier steps; epochs before the first update.
         kinds = (
@@ -84,7 +86,7 @@ class IrisAgent:
             )
             for kind, (size, length, context, start) in zip(KINDS, kinds, strict=True)
         )
-        return Experience(
+        return Requirements(
             num_environments=config.num_environments,
             unroll_length=config.epoch_steps // config.num_environments,
             replay=ReplaySpec(config.replay_capacity, anywhere=True, in_checkpoints=True),
@@ -93,10 +95,10 @@ class IrisAgent:
             ends_at_life_loss=True,
         )
 
-    def init(self, key: PRNGKeyArray) -> LearnerState:
+    def init(self, key: PRNGKeyArray) -> IrisState:
         return learner.init(self.model, key, self.perceptual)
 
-    def acting_state(self, state: LearnerState) -> Params:
+    def acting_state(self, state: IrisState) -> Params:
         return {name: x for name, x in state.params.items() if name != WORLD_MODEL}
 
     def initial_memory(self, batch_size: int) -> hk.LSTMState:
@@ -126,7 +128,7 @@ class IrisAgent:
             action = jnp.where(is_random, uniform, action)
         return memory, action.astype(jnp.int32), {RECONSTRUCTION: as_bytes(frames)}
 
-    def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
+    def update(self, state: IrisState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         if name == WORLD_MODEL:
             return Update(*learner.update_world_model(self.model, state, batch, key))
         if name == ACTOR_CRITIC:
@@ -135,7 +137,7 @@ class IrisAgent:
         state, seen, metrics = learner.update_tokenizer(self.model, state, frames, key)
         return Update(state, metrics, {RECONSTRUCTION: seen[None]})
 
-    def examine(self, state: LearnerState, batch: Batch, key: PRNGKeyArray) -> Examination:
+    def examine(self, state: IrisState, batch: Batch, key: PRNGKeyArray) -> Examination:
         """Compare predicted rewards, ends and tokens with those of new episodes, and draw one.
 
         Sequences are as long as the world model's memory; steps after an episode's end do not
@@ -154,14 +156,12 @@ class IrisAgent:
         signs, ends, losses = jax.device_get(
             _predict(self.model, state.params, frames, actions, reward, end, counts)
         )
-        metrics = pictures.errors(
+        metrics = pictures.prediction_errors(
             np.sign(reward)[counts], signs[counts], end[counts], ends[counts]
         ) | {"held_out/token_loss": float(losses["next_token"])}
-        return Examination(metrics, pictures.predicted(self, state, batch, key))
+        return Examination(metrics, pictures.prediction_picture(self, state, batch, key))
 
-    def imagine(
-        self, state: LearnerState, batch: Batch, key: PRNGKeyArray, interval: int
-    ) -> OpenLoop:
+    def imagine(self, state: IrisState, batch: Batch, key: PRNGKeyArray, interval: int) -> OpenLoop:
         """Predict frames by the actions alone (`agents.protocol.ImaginingAgent`).
 
         At each start, every `interval` steps, the model reads `CONTEXT` frames, and knows none
@@ -203,7 +203,7 @@ def _predict(
     tokens = jax.lax.map(lambda x: model.tokens(params, as_fractions(x)), frames)
     logits = model.predict(params, tokens, action, None)
     sign = jax.nn.softmax(logits.reward) @ jnp.array([-1.0, 0.0, 1.0])
-    losses = world_model.losses(logits, tokens, reward, end, counts)
+    losses = world_model_losses(logits, tokens, reward, end, counts)
     return sign, jax.nn.softmax(logits.end)[..., 1], losses
 
 

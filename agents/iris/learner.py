@@ -1,8 +1,4 @@
-"""IRIS' three updates, as pure functions of the learning state (IRIS, algorithm 1).
-
-The losses: reconstruction with `tokenizer.commitment_loss`, `world_model.losses` and
-`actor_critic.losses`.
-"""
+"""IRIS' three updates, as pure functions of the learning state (IRIS, algorithm 1)."""
 
 import functools
 from typing import Any, NamedTuple
@@ -12,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
-from agents.iris import actor_critic, tokenizer, world_model
+from agents.iris import losses
 from agents.iris.config import IrisConfig
 from agents.iris.model import (
     ACTOR_CRITIC,
@@ -36,22 +32,20 @@ _NETWORKS: dict[str, tuple[str, ...]] = {
 }
 KINDS = tuple(_NETWORKS)
 # The authors' configuration files have these in all settings (`agents.iris.config`).
-COMMITMENT_COST = 1.0  # Weight of the encoder's part of the commitment loss (appendix A.1).
 LAMBDA = 0.95  # λ of the λ-returns (appendix B).
 WEIGHT_DECAY = 0.01  # Of the Transformer's linear weights.
 MAX_GRADIENT_NORM = 10.0  # Of each of the three networks.
 RECONSTRUCTION = "reconstruction"  # Name of an extra of the replay.
 DEAD = 100  # Updates without its use after which a code counts as dead.
 
-# The autoencoder of `tiles` has a squared error beside the absolute one. In its first updates dead
-# codes, and all codes at first, become feature vectors of the batch. Its learning rate falls along
-# half a cosine to a fraction, where it stays: codes that change late change what the world model
-# has learned to predict.
-SQUARED_COST, REVIVAL_UPDATES = 10.0, 400
+# In the first updates of the autoencoder of `tiles` dead codes, and all codes at first, become
+# feature vectors of the batch. Its learning rate falls along half a cosine to a fraction, where it
+# stays: codes that change late change what the world model has learned to predict.
+REVIVAL_UPDATES = 400
 DECAY_UPDATES, LEAST_LEARNING_RATE = 1_600, 1 / 30
 
 
-class LearnerState(NamedTuple):
+class IrisState(NamedTuple):
     """The learning state.
 
     Attributes:
@@ -69,10 +63,10 @@ class LearnerState(NamedTuple):
 
 def init(
     model: Model, key: PRNGKeyArray, perceptual_params: PyTree[Array] | None = None
-) -> LearnerState:
+) -> IrisState:
     """Return the state before the first update."""
     params, config = model.init(key), model.config
-    return LearnerState(
+    return IrisState(
         params=params,
         optimizers={kind: _optimizer(config, kind).init(_of(params, kind)) for kind in KINDS},
         unused=jnp.full(config.vocabulary, DEAD if config.tile else 0, jnp.int32),
@@ -81,8 +75,8 @@ def init(
 
 
 def update_tokenizer(
-    model: Model, state: LearnerState, frames: UInt8[Array, "B S S C"], key: PRNGKeyArray
-) -> tuple[LearnerState, UInt8[Array, "B S S C"], Metrics]:
+    model: Model, state: IrisState, frames: UInt8[Array, "B S S C"], key: PRNGKeyArray
+) -> tuple[IrisState, UInt8[Array, "B S S C"], Metrics]:
     """Make one update of the autoencoder (section 2.1, appendix A.1).
 
     The key is that of the choice of features for dead codes.
@@ -101,14 +95,14 @@ def update_tokenizer(
         )
         state = state._replace(params=state.params | {CODEBOOK: codebook})
 
-    loss = functools.partial(_tokenizer_loss, model, images, state.perceptual)
-    state, total, (tokens, decoded, losses), norm = _step(model, state, "tokenizer", loss)
+    loss = functools.partial(losses.tokenizer_loss, model, images, state.perceptual)
+    state, total, (tokens, decoded, parts), norm = _step(model, state, "tokenizer", loss)
     used = jnp.zeros_like(state.unused).at[tokens.ravel()].add(1)
     state = state._replace(unused=jnp.where(used > 0, 0, state.unused + 1))
     frequency = used / tokens.size
     metrics = {
         "loss": total,
-        **{f"loss/{name}": value for name, value in losses.items()},
+        **{f"loss/{name}": value for name, value in parts.items()},
         "gradient_norm": norm,
         "codes_used": jnp.sum(used > 0, dtype=jnp.float32),
         "codes_perplexity": jnp.exp(-jnp.sum(jax.scipy.special.xlogy(frequency, frequency))),
@@ -117,29 +111,8 @@ def update_tokenizer(
     return state, as_bytes(jnp.clip(0.5 * (decoded + 1.0), 0.0, 1.0)), metrics
 
 
-def _tokenizer_loss(
-    model: Model,
-    images: Float[Array, "B S S C"],
-    perceptual_params: PyTree[Array] | None,
-    params: Params,
-) -> tuple[Array, tuple[Array, Array, Metrics]]:
-    """Return the autoencoder's loss, and with it tokens, decoded images and each loss."""
-    features = model.encode(params, images)
-    quantized = tokenizer.quantize(features, params[CODEBOOK])
-    decoded, expected = model.decode(params, quantized.straight_through), 2.0 * images - 1.0
-    losses = {
-        "reconstruction": jnp.mean(jnp.abs(expected - decoded)),
-        "commitment": tokenizer.commitment_loss(features, quantized.codes, COMMITMENT_COST),
-    }
-    if model.config.tile:
-        losses["squared"] = SQUARED_COST * jnp.mean(jnp.square(expected - decoded))
-    if perceptual_params is not None:
-        losses["perceptual"] = tokenizer.distance(perceptual_params, expected, decoded)
-    return sum(losses.values(), jnp.zeros(())), (quantized.tokens, decoded, losses)
-
-
 def _revived(
-    model: Model, state: LearnerState, images: Float[Array, "B S S C"], key: PRNGKeyArray
+    model: Model, state: IrisState, images: Float[Array, "B S S C"], key: PRNGKeyArray
 ) -> Float[Array, "N E"]:
     """Return the codebook with feature vectors of images in the place of dead codes.
 
@@ -156,8 +129,8 @@ def _revived(
 
 
 def update_world_model(
-    model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray
-) -> tuple[LearnerState, Metrics]:
+    model: Model, state: IrisState, batch: Batch, key: PRNGKeyArray
+) -> tuple[IrisState, Metrics]:
     """Make one update of the Transformer (section 2.2).
 
     It learns from L steps of each sequence, but not from those after the first episode.
@@ -172,17 +145,17 @@ def update_world_model(
 
     def loss(params: Params) -> tuple[Array, Metrics]:
         predicted = model.predict(params, tokens, action, key)
-        losses = world_model.losses(predicted, tokens, reward, end, counts)
-        return sum(losses.values(), jnp.zeros(())), losses
+        parts = losses.world_model_losses(predicted, tokens, reward, end, counts)
+        return sum(parts.values(), jnp.zeros(())), parts
 
-    state, total, losses, norm = _step(model, state, WORLD_MODEL, loss)
-    metrics = {f"loss/{name}": value for name, value in losses.items()}
+    state, total, parts, norm = _step(model, state, WORLD_MODEL, loss)
+    metrics = {f"loss/{name}": value for name, value in parts.items()}
     return state, {"loss": total, "gradient_norm": norm, **metrics}
 
 
 def update_actor_critic(
-    model: Model, state: LearnerState, batch: Batch, key: PRNGKeyArray
-) -> tuple[LearnerState, Metrics]:
+    model: Model, state: IrisState, batch: Batch, key: PRNGKeyArray
+) -> tuple[IrisState, Metrics]:
     """Make one update of the policy and the value in imagination (section 2.3).
 
     Imagination starts from the last frame but one of each sequence. The frames before it are the
@@ -195,24 +168,26 @@ def update_actor_critic(
     imagined = imagine(model, params, tokens, policy, key, config.horizon)
     learned = jnp.broadcast_to(batch.mask[-1], imagined.end.shape)
     if config.tile:
-        learned &= actor_critic.until_end(imagined.end)
+        learned &= losses.until_end(imagined.end)
 
     def loss(params: Params) -> tuple[Array, tuple[Metrics, Array, Array]]:
         output = model.act_along(params, imagined.frames, policy)
-        returns = actor_critic.lambda_returns(
+        returns = losses.lambda_returns(
             imagined.reward,
             imagined.end,
             jax.lax.stop_gradient(output.value),
             config.discount,
             LAMBDA,
         )
-        losses = actor_critic.losses(output, imagined.action, returns, learned, config.entropy_cost)
-        return sum(losses.values(), jnp.zeros(())), (losses, output.value, returns)
+        parts = losses.actor_critic_losses(
+            output, imagined.action, returns, learned, config.entropy_cost
+        )
+        return sum(parts.values(), jnp.zeros(())), (parts, output.value, returns)
 
-    state, total, (losses, value, returns), norm = _step(model, state, ACTOR_CRITIC, loss)
+    state, total, (parts, value, returns), norm = _step(model, state, ACTOR_CRITIC, loss)
     return state, {
         "loss": total,
-        **{f"loss/{name}": value for name, value in losses.items()},
+        **{f"loss/{name}": value for name, value in parts.items()},
         "gradient_norm": norm,
         "imagined_reward": jnp.mean(imagined.reward),
         "imagined_end": jnp.mean(imagined.end, dtype=jnp.float32),
@@ -223,12 +198,12 @@ def update_actor_critic(
 
 def in_first_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T B"]:
     """Return which transitions are of the same episode as the first row."""
-    return mask & jnp.concatenate([mask[:1], actor_critic.all_before(_continues(mask, last))])
+    return mask & jnp.concatenate([mask[:1], losses.all_before(_continues(mask, last))])
 
 
 def in_last_episode(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
     """Return which rows but the last, one before each transition, are of the last one's episode."""
-    return actor_critic.all_before(_continues(mask, last)[::-1])[::-1]
+    return losses.all_before(_continues(mask, last)[::-1])[::-1]
 
 
 def _continues(mask: Bool[Array, "T B"], last: Bool[Array, "T B"]) -> Bool[Array, "T-1 B"]:
@@ -278,8 +253,8 @@ def _linear_weights(params: Params) -> Any:
 
 
 def _step(
-    model: Model, state: LearnerState, kind: str, loss: Any
-) -> tuple[LearnerState, Array, Any, Array]:
+    model: Model, state: IrisState, kind: str, loss: Any
+) -> tuple[IrisState, Array, Any, Array]:
     """Make one step of a kind's optimiser.
 
     `loss` returns the loss and further results, of the parameters of all networks.

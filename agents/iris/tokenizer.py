@@ -268,12 +268,3 @@ def quantize(features: Float[Array, "*s E"], codebook: Float[Array, "N E"]) -> Q
     tokens = jax.lax.argmin(distances, distances.ndim - 1, jnp.int32)
     codes = codebook[tokens]
     return Quantized(tokens, codes, features + jax.lax.stop_gradient(codes - features))
-
-
-def commitment_loss(
-    features: Float[Array, "*s E"], codes: Float[Array, "*s E"], cost: float
-) -> Float[Array, ""]:
-    """Return the loss that moves codes to feature vectors, and `cost` of the reverse."""
-    stop = jax.lax.stop_gradient
-    to_features = jnp.mean(jnp.square(stop(features) - codes))
-    return to_features + cost * jnp.mean(jnp.square(features - stop(codes)))

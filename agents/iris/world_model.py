@@ -6,8 +6,7 @@ from typing import NamedTuple
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from agents.iris.config import IrisConfig
 
@@ -197,34 +196,3 @@ class WorldModel:
         """Return the hidden vectors of frames' `"tokens"` or of `"actions"`, and their cache."""
         embed = {"tokens": self._frame_tokens, "actions": self._action_tokens}[kind]
         return self._transformer(embed(tokens), cache=cache)
-
-
-def losses(
-    predicted: Predictions,
-    tokens: Int[Array, "B L K"],
-    reward: Float[Array, "B L"],
-    end: Bool[Array, "B L"],
-    counts: Bool[Array, "B L"],
-) -> dict[str, Float[Array, ""]]:
-    """Return the cross-entropies of the predictions by their names, means over steps that count.
-
-    Rewards and ends are of the action that follows each frame; `counts` is False for the steps
-    after the sequence's end, which are not learned from.
-    """
-    batch, _, num_tokens = tokens.shape
-    logits = predicted.next_token.reshape(batch, -1, predicted.next_token.shape[-1])[:, :-1]
-    next_token = tokens.reshape(batch, -1)[:, 1:]
-    token_counts = jnp.repeat(counts, num_tokens, axis=1)[:, 1:]
-    sign = jnp.sign(reward).astype(jnp.int32) + 1
-    return {
-        "next_token": _mean_cross_entropy(logits, next_token, token_counts),
-        "reward": _mean_cross_entropy(predicted.reward, sign, counts),
-        "end": _mean_cross_entropy(predicted.end, end.astype(jnp.int32), counts),
-    }
-
-
-def _mean_cross_entropy(
-    logits: Float[Array, "B T C"], labels: Int[Array, "B T"], counts: Bool[Array, "B T"]
-) -> Float[Array, ""]:
-    each = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-    return jnp.sum(each, where=counts) / jnp.maximum(1.0, jnp.sum(counts, dtype=each.dtype))

@@ -17,12 +17,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import disco
 from agents import search_space
-from agents.baselines import BaselineAgent
 from agents.history import History
 from agents.latent_model import LatentModel
-from agents.muzero.losses import PAPER, MuZeroConfig, importance_weights, loss
+from agents.loss_agent import LossAgent
+from agents.muzero.config import PAPER, MuZeroConfig
+from agents.muzero.losses import importance_weights, loss
 from agents.optimizers import scheduled_adamw
-from agents.protocol import Batch, Experience, Mode, ReplaySpec, Update, UpdateSpec
+from agents.protocol import Batch, Mode, ReplaySpec, Requirements, Update, UpdateSpec
 from agents.registry import Algorithm
 from agents.rule_agent import NetworkState
 from agents.search_space import Choice, LogUniform, Settings, Shared, given
@@ -114,7 +115,7 @@ _LEAST_ERROR = 1e-3  # So that each position is drawn at times.
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class MuZeroAgent(BaselineAgent):
+class MuZeroAgent(LossAgent):
     """MuZero. Its network is a `LatentModel`."""
 
     @staticmethod
@@ -123,7 +124,7 @@ class MuZeroAgent(BaselineAgent):
         return LatentModel(config.network, dynamics, frame_stack=stack, num_bins=bins)
 
     @property
-    def experience(self) -> Experience:
+    def requirements(self) -> Requirements:
         config = self.config
         updates = [
             UpdateSpec(
@@ -147,7 +148,7 @@ class MuZeroAgent(BaselineAgent):
                     gradient_steps=0,
                 )
             )
-        return Experience(
+        return Requirements(
             num_environments=config.num_environments,
             unroll_length=config.unroll_length,
             history=self.network.history,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,12 +12,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 import disco
 import environments
 from agents import search_space
-from agents.baselines import BaselineAgent
 from agents.history import History
-from agents.networks import Network, NetworkConfig
+from agents.loss_agent import LossAgent
+from agents.networks import Network
 from agents.optimizers import gradient_clipping
-from agents.ppo.losses import PPOConfig, Samples, generalized_advantages, loss
-from agents.protocol import Batch, Experience, Update
+from agents.ppo.config import PRESETS, PPOConfig
+from agents.ppo.losses import Samples, generalized_advantages, loss
+from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, NetworkState, some_sequences, to_trajectory
 from agents.search_space import Choice, Ranges, Settings, Shared
@@ -33,7 +33,9 @@ class SeparateNetworks(Network):
 
     @property
     def _parts(self) -> list[Network]:
-        return [Network(self.config, self.dynamics, (x,), self.frame_stack) for x in self.shapes]
+        return [
+            Network(self.config, self.dynamics, self.frame_stack, shapes=(x,)) for x in self.shapes
+        ]
 
     def _init(self, key: PRNGKeyArray) -> tuple[disco.Params, ...]:
         keys = jax.random.split(key, len(self.shapes))
@@ -55,19 +57,19 @@ class SeparateNetworks(Network):
 
 @register_dataclass
 @dataclasses.dataclass(frozen=True)
-class PPOAgent(BaselineAgent):
+class PPOAgent(LossAgent):
     """PPO. Its network has the outputs `logits` and `value`."""
 
     @staticmethod
     def network_for(config: PPOConfig, dynamics: Any) -> Network:
         kind = SeparateNetworks if config.separate_value_network else Network
         shapes = (("logits", (environments.num_actions(dynamics),)), ("value", (1,)))
-        return kind(config.network, dynamics, shapes, config.frame_stack)
+        return kind(config.network, dynamics, config.frame_stack, shapes=shapes)
 
     @property
-    def experience(self) -> Experience:
+    def requirements(self) -> Requirements:
         steps = self.config.num_epochs * self.config.num_minibatches
-        return self.on_policy_experience(steps, acts_one_behind=False)
+        return self.on_policy_requirements(steps, acts_one_behind=False)
 
     def update(self, state: NetworkState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
         """Make `num_epochs` passes over the unroll, in minibatches in a random order."""
@@ -180,44 +182,6 @@ def _single_rows(
 
 _SMALLEST_MINIBATCH = 8  # Transitions, over which a tuned PPO normalises advantages.
 
-# CleanRL's `ppo.py` for classic control, and PureJaxRL's.
-_CLEANRL = PPOConfig(
-    learning_rate=2.5e-4,
-    total_steps=None,
-    num_environments=4,
-    unroll_length=128,
-    num_epochs=4,
-    num_minibatches=4,
-    value_clip=0.2,
-    value_cost=0.5,
-    entropy_cost=0.01,
-)
-# CleanRL's `ppo_atari.py`, with IMPALA's residual net in place of the three convolutions.
-_ATARI = dataclasses.replace(
-    _CLEANRL,
-    network=NetworkConfig(torso=(256,), channels=(16, 32, 32)),
-    separate_value_network=False,
-    num_environments=8,
-    clip=0.1,
-    value_clip=0.1,
-    frame_stack=4,
-)
-# gymnax-blines' settings of all MinAtar games, without their warm-up of the learning rate.
-_MINATAR = dataclasses.replace(
-    _CLEANRL,
-    network=NetworkConfig(torso=(256, 256)),
-    learning_rate=5e-4,
-    total_steps=0,
-    num_environments=64,
-    num_minibatches=8,
-    discount=0.999,
-)
-_PRESETS: Mapping[str, PPOConfig] = {
-    "sb3": PPOConfig(),
-    "cleanrl": _CLEANRL,
-    "minatar": _MINATAR,
-    "atari": _ATARI,
-}
 _RANGES: Ranges = {
     **search_space.SIZES,
     "unroll_length": Choice((16, 64, 256, 1024), may_be_lower=True, may_be_higher=True),
@@ -252,7 +216,7 @@ def _num_minibatches(agent: AgentConfig, wanted: int) -> int:
 PPO = Algorithm(
     name="ppo",
     paper="Proximal Policy Optimization, Schulman et al. 2017, arXiv 1707.06347",
-    presets=_PRESETS,
+    presets=PRESETS,
     images="atari",
     make=PPOAgent.make,
     ranges=_RANGES,
@@ -264,7 +228,7 @@ DPO = dataclasses.replace(
     name="dpo",
     paper="Discovered Policy Optimisation, Lu et al. 2022, arXiv 2210.05639",
     presets={
-        name: dataclasses.replace(_PRESETS[name], drift="dpo")
+        name: dataclasses.replace(PRESETS[name], drift="dpo")
         for name in ("cleanrl", "minatar", "atari")
     },
     tuned=functools.partial(_tuned, drift="dpo"),

@@ -1,4 +1,4 @@
-"""PPO's settings and loss: advantages, the drift from the behaviour policy, the value, the entropy.
+"""PPO's loss: advantages, the drift from the behaviour policy, the value, the entropy.
 
 r is the ratio of an action's probabilities under the policy and under the behaviour policy, A its
 advantage. The policy's objective is `mean(r A - drift(r, A))`. A drift that is not negative, and 0
@@ -6,7 +6,6 @@ with derivative 0 at r = 1, makes it an instance of mirror learning (Kuba et al.
 2201.02373). PPO's clipping is one, and meta-learning found another one.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 
@@ -17,80 +16,11 @@ import jax.numpy as jnp
 import rlax
 from jaxtyping import Array, Bool, Float, Int
 
-from agents.baselines import BaselineConfig
-from agents.networks import NetworkConfig
+from agents.ppo.config import PPOConfig
 from disco.types import Metrics
 from disco.values import masked_mean
-from disco_common.ranges import AtLeast0, Count, Fraction, Positive
 
 _DPO_ALPHA, _DPO_BETA = 2.0, 0.6
-
-
-@dataclasses.dataclass(frozen=True)
-class PPOConfig(BaselineConfig):
-    """Settings of PPO (Schulman et al. 2017, arXiv 1707.06347), by default Stable-Baselines3's.
-
-    With a memory of the network, minibatches consist of whole unrolls.
-
-    Attributes:
-      separate_value_network: whether the value has a network of its own instead of a head.
-      drift: `"clip"`, or `"dpo"` for Discovered Policy Optimisation (`agents.ppo.losses`).
-      num_epochs: passes over the transitions of an unroll.
-      num_minibatches: gradient steps of a pass, each on as many samples; a pass leaves out the rest
-        at random.
-      gae_lambda: decay of the advantage estimates.
-      clip: epsilon, the range of the probability ratio; for the drift `"clip"`.
-      value_clip: range of a value's change in an update; 0 for no bound.
-      value_cost, entropy_cost: weights of half the squared error of values, and of the policy's
-        entropy; that of the policy's loss is 1.
-      normalize_advantage: whether advantages have mean 0 and deviation 1 in each minibatch.
-      adam_epsilon: added to the denominator of Adam's update.
-    """
-
-    network: NetworkConfig = NetworkConfig(torso=(64, 64), activation="tanh")
-    separate_value_network: bool = True
-    drift: str = "clip"
-    learning_rate: Positive = 3e-4
-    num_environments: Count = 1
-    unroll_length: Count = 2048
-    num_epochs: Count = 10
-    num_minibatches: Count = 32
-    gae_lambda: Fraction = 0.95
-    clip: Positive = 0.2
-    value_clip: AtLeast0[float] = 0.0
-    value_cost: AtLeast0[float] = 1.0
-    entropy_cost: AtLeast0[float] = 0.0
-    normalize_advantage: bool = True
-    adam_epsilon: Positive = 1e-5
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.drift not in DRIFTS:
-            raise ValueError(f"drift is {self.drift!r}; expected one of {', '.join(DRIFTS)}.")
-        if self.network.memory and self.separate_value_network:
-            raise ValueError(
-                f"network.memory is {self.network.memory} and separate_value_network True; expected"
-                " one network where there is a memory."
-            )
-        # Of one transition, the normalised advantage is 0.
-        least = 2 if self.normalize_advantage and not self.network.memory else 1
-        if self.minibatch_size < least:
-            raise ValueError(
-                f"num_minibatches is {self.num_minibatches}; expected at most"
-                f" {self.num_samples // least}, with at least {least} of the {self.num_samples}"
-                f" {'unrolls' if self.network.memory else 'transitions'} of an update in each"
-                f" (num_environments {self.num_environments}, unroll_length {self.unroll_length})."
-            )
-
-    @property
-    def num_samples(self) -> int:
-        """What an update's minibatches divide: transitions, or unrolls of a recurrent network."""
-        return self.num_environments * (1 if self.network.memory else self.unroll_length)
-
-    @property
-    def minibatch_size(self) -> int:
-        """Samples of a minibatch."""
-        return self.num_samples // self.num_minibatches
 
 
 def generalized_advantages(

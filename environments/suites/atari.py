@@ -16,8 +16,8 @@ each game's own minimal action set, up to 29 no-ops at the start of an episode, 
 after 108,000 frames. Budget, frame skip and games: Kaiser et al. 2020 (arXiv 1903.00374); IRIS
 (Micheli et al. 2023, arXiv 2209.00588), section 3.1; DreamerV3 (arXiv 2301.04104v1), Table A.1. The
 rest is custom since Mnih et al. 2015. Some agents end training episodes at the loss of a life
-(IRIS, `agents.protocol.Experience.ends_at_life_loss`): `results` has the remaining lives, at every
-step; the stream itself continues.
+(IRIS, `agents.protocol.Requirements.ends_at_life_loss`): `results` has the remaining lives, at
+every step; the stream itself continues.
 
 Papers with another protocol name it by arguments (`environments.names`): `sticky`, the probability
 of sticky actions, and `noops`, below which the number of no-ops is. `atari/Pong?noops=30&sticky=0`

@@ -30,7 +30,16 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from environments.base import Environment, State, Task, cast, promoting, restart, strong, transition
+from environments.base import (
+    Environment,
+    State,
+    TaskParams,
+    cast,
+    promoting,
+    restart,
+    strong,
+    transition,
+)
 from environments.errors import (
     EnvironmentNameError,
     import_package,
@@ -80,14 +89,14 @@ class Gymnax:
         environment, params, _ = _load(self.environment_id)
         return specs.DiscreteArray(int(environment.action_space(params).n), name="action")
 
-    def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
+    def reset(self, task: TaskParams, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
         environment, _, state_types = _load(self.environment_id)
         with promoting():
             observation, state = environment.reset_env(key, task)
         return cast(state, state_types), restart(self._convert(observation))
 
     def step(
-        self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
+        self, task: TaskParams, state: State, action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[State, dm_env.TimeStep]:
         environment, _, state_types = _load(self.environment_id)
         with promoting():

@@ -15,7 +15,7 @@ import numpy as np
 from dm_env import specs
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from environments.base import Environment, JaxEnvironment, State, Task, episode_results
+from environments.base import Environment, JaxEnvironment, State, TaskParams, episode_results
 from environments.errors import EnvironmentNameError
 
 SIDE = 64
@@ -57,17 +57,17 @@ class Pixels:
     def action_spec(self) -> specs.DiscreteArray:
         return self.inner.action_spec()
 
-    def reset(self, task: Task, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
+    def reset(self, task: TaskParams, key: PRNGKeyArray) -> tuple[State, dm_env.TimeStep]:
         state, timestep = self.inner.reset(task, key)
         return state, self._drawn(timestep)
 
     def step(
-        self, task: Task, state: State, action: Int[Array, ""], key: PRNGKeyArray
+        self, task: TaskParams, state: State, action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[State, dm_env.TimeStep]:
         state, timestep = self.inner.step(task, state, action, key)
         return state, self._drawn(timestep)
 
-    def results(self, task: Task, state: State) -> dict[str, Float[Array, ""]]:
+    def results(self, task: TaskParams, state: State) -> dict[str, Float[Array, ""]]:
         return episode_results(self.inner, task, state)
 
     def _drawn(self, timestep: dm_env.TimeStep) -> dm_env.TimeStep:

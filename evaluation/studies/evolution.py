@@ -204,7 +204,7 @@ def _fitness(
     settings, seed = config.training, config.seed + number
     by_name, scores = {task.name: task for task in tasks}, []
     steps = number * len(candidates) * len(tasks) * config.num_steps  # Of the search so far.
-    for group in environments.group(tasks):
+    for group in environments.group_by_dynamics(tasks):
         members = [by_name[name] for name in group.names]
         agents = [one.configured.make(members[0]) for one in candidates]
         returns = device_program.mean_returns(

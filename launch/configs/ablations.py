@@ -30,7 +30,7 @@ import numpy as np
 
 from environments.suites import grid57
 from launch.configs import grid57_laptop
-from launch.support.settings import DiscoverSettings, ProbeSettings
+from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig
 
 _RULE = {
     "predictions": {"reads_predictions": True, "y_cost": 1.0, "z_cost": 1.0},
@@ -62,7 +62,7 @@ SUITES = {
 ABLATIONS = ("none", *dict.fromkeys([*_SIZES, *_RULE]), "small_agents", *SUITES)
 
 
-def get_config(ablation: str = "none") -> DiscoverSettings:
+def get_config(ablation: str = "none") -> DiscoveryRunConfig:
     """Return the settings of the run.
 
     Raises:
@@ -70,7 +70,7 @@ def get_config(ablation: str = "none") -> DiscoverSettings:
     """
     if ablation not in ABLATIONS:
         raise ValueError(f"The ablation {ablation!r} is unknown; expected one of {ABLATIONS}.")
-    settings = dataclasses.replace(grid57_laptop.get_config(), probe=ProbeSettings())
+    settings = dataclasses.replace(grid57_laptop.get_config(), probe=ProbeConfig())
     if ablation == "small_agents":
         small = dataclasses.replace(settings.agent.network, torso=(4,), head=(4,))
         agent = dataclasses.replace(settings.agent, network=small)

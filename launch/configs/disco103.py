@@ -12,10 +12,10 @@ DeepMind Lab:
 import dataclasses
 
 from launch.configs import disco57
-from launch.support.settings import DiscoverSettings
+from launch.support.discovery_config import DiscoveryRunConfig
 
 
-def get_config() -> DiscoverSettings:
+def get_config() -> DiscoveryRunConfig:
     """Return the settings of the run."""
     smaller = disco57.get_config()
     return dataclasses.replace(

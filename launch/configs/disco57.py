@@ -24,21 +24,21 @@ docs/discovery.md.
 
 from agents.networks import NETWORKS
 from agents.rule_agent import AgentConfig
-from launch.support.settings import DiscoverSettings, RuleSettings
+from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig
 from meta.config import MetaConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
 
 LENGTH = 29
 REPLAYED_FRAMES = 100_000  # By each agent.
 
 
-def get_config() -> DiscoverSettings:
+def get_config() -> DiscoveryRunConfig:
     """Return the settings of the run."""
-    return DiscoverSettings(
+    return DiscoveryRunConfig(
         suite="atari57",
         meta_steps=12_000,
         checkpoint_interval=50,
         log_interval=5,
-        rule=RuleSettings(is_published_init=True),
+        rule=RuleConfig(is_published_init=True),
         agent=AgentConfig(
             network=NETWORKS["impala"],
             learning_rate=3e-4,

@@ -14,14 +14,14 @@ aux_pi, which made rules worse at this budget and updates slower
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
-from launch.support.settings import DiscoverSettings, ProbeSettings, RuleSettings
+from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig, RuleConfig
 from meta.config import MetaConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
 
 STEPS_PER_META_STEP = 6 * 8 * 16  # K = 6 updates, 8 environments, unrolls of 16 steps.
 # An evaluation lasts 99,968 steps, and scores the last fifth of them. Agents that live as long and
 # longer give updates of these ages a share like the evaluation's.
 LIFETIMES = (200 * STEPS_PER_META_STEP, 130 * STEPS_PER_META_STEP)
-_RULE = RuleSettings(
+_RULE = RuleConfig(
     sizes=MetaNetworkSizes(
         prediction=2,
         prediction_embedding=2,
@@ -49,9 +49,9 @@ _RULE = RuleSettings(
 )
 
 
-def get_config() -> DiscoverSettings:
+def get_config() -> DiscoveryRunConfig:
     """Return the settings of the run."""
-    return DiscoverSettings(
+    return DiscoveryRunConfig(
         suite="grid57",
         meta_steps=200,
         checkpoint_interval=50,
@@ -88,5 +88,5 @@ def get_config() -> DiscoverSettings:
             max_gradient_norm=0.2,
             adam_b2=0.98,
         ),
-        probe=ProbeSettings(interval=100, num_tasks=12),
+        probe=ProbeConfig(interval=100, num_tasks=12),
     )

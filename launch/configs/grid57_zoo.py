@@ -11,12 +11,12 @@ rate, which the evolution found (`launch.evolve`; `docs/measurements/discovery.m
 import dataclasses
 
 from launch.configs import grid57_laptop
-from launch.support.settings import DiscoverSettings
+from launch.support.discovery_config import DiscoveryRunConfig
 
 LEARNING_RATE = 0.02
 
 
-def get_config() -> DiscoverSettings:
+def get_config() -> DiscoveryRunConfig:
     """Return the settings of the run."""
     laptop = grid57_laptop.get_config()
     return dataclasses.replace(

@@ -9,7 +9,7 @@ import dataclasses
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from launch.configs import grid57_laptop
-from launch.support.settings import DiscoverSettings, ProbeSettings
+from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig
 
 SUITE = (
     "atari/Breakout",
@@ -21,7 +21,7 @@ SUITE = (
 )
 
 
-def get_config() -> DiscoverSettings:
+def get_config() -> DiscoveryRunConfig:
     """Return the settings of the run."""
     laptop = grid57_laptop.get_config()
     return dataclasses.replace(
@@ -49,5 +49,5 @@ def get_config() -> DiscoverSettings:
             validation_trajectories=4,
             validation_from_training=False,
         ),
-        probe=ProbeSettings(),
+        probe=ProbeConfig(),
     )

@@ -115,7 +115,8 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
                 stream.reconfigure(errors="backslashreplace")
         logging.get_absl_handler().setFormatter(_Formatter())
         with _ended_by_errors(name):
-            from agents import compilation  # It takes seconds, and needs the extra `platform`.
+            import agents  # noqa: F401 (It takes seconds, and needs the extra `platform`.)
+            from disco_common import compilation
 
             compilation.keep_programs()
             if signal.getsignal(signal.SIGINT) is at_interrupt:
@@ -324,7 +325,7 @@ def use_all_cores() -> None:
     """
     import jax
 
-    from agents import compilation
+    from disco_common import compilation
     from environments import available_processors
 
     found = os.environ.get("XLA_FLAGS", "")

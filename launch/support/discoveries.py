@@ -26,9 +26,9 @@ from evaluation.report.discovery_section import discovery_curves
 from evaluation.rules import fingerprint
 from launch.support import processes, workdirs
 from launch.support.command_flags import split_values
+from launch.support.discovery_config import CHANGEABLE, DiscoveryRunConfig, make_rule
 from launch.support.discovery_rules import Probes, keep_start, kept_rule, rule_provenance
 from launch.support.display import print_needs, progress_bar
-from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import META_STEP, PROBE, Tracking, by_tag, trackers
 from launch.support.workdirs import code_version
 from meta.discovery import Discovery
@@ -47,7 +47,7 @@ _SHOWN = {
 
 
 def discover(
-    settings: DiscoverSettings,
+    config: DiscoveryRunConfig,
     workdir: str,
     shown: Tracking = Tracking(),
     is_dry: bool = False,
@@ -56,49 +56,49 @@ def discover(
     """Run or continue a discovery, or only say what would be run.
 
     Raises:
-      ValueError: if the settings or the workdir do not fit.
+      ValueError: if the config or the workdir does not fit.
       WorkdirHeldError: if another command has the workdir open.
       CheckpointError: if a checkpoint cannot be written or read.
       StoppedBySignal: if a signal stopped it (`stopping_by_signals`).
     """
     folder = pathlib.Path(workdir)
-    rule, tasks = make_rule(settings, folder), resolve(split_values(settings.suite))
+    rule, tasks = make_rule(config, folder), resolve(split_values(config.suite))
     sources = {task.name: task.sha256 for task in tasks if task.sha256}
     processes.require_equal(
         {
-            "config": json.dumps(dataclasses.asdict(settings)),
+            "config": json.dumps(dataclasses.asdict(config)),
             "version of the code": code_version(),
             "files of tasks": json.dumps(sources),
-            "rule to start from": fingerprint(rule) if settings.rule.start else "",
+            "rule to start from": fingerprint(rule) if config.rule.start else "",
         }
     )
-    discovery = Discovery(settings, tasks, rule)
+    discovery = Discovery(config, tasks, rule)
     discovery.check()
     if is_dry:
-        workdirs.require_same_settings(folder, settings, CHANGEABLE, sources)
-        _show_speed(settings, discovery, folder)
+        workdirs.require_same_settings(folder, config, CHANGEABLE, sources)
+        _show_speed(config, discovery, folder)
         return
-    probes = Probes(settings, tasks)
+    probes = Probes(config, tasks)
     if probes.interval and processes.are_several():
         probes.interval = 0
         logging.warning("A run of several processes has no probes.")
-    with workdirs.opened(folder, settings, CHANGEABLE, sources):
+    with workdirs.opened(folder, config, CHANGEABLE, sources):
         processes.require_shared(folder)
         if processes.is_first():
-            keep_start(settings, folder, rule)
+            keep_start(config, folder, rule)
         with contextlib.ExitStack() as closing:
-            checkpoints = Checkpoints(folder / workdirs.CHECKPOINTS, keep=settings.checkpoints_kept)
+            checkpoints = Checkpoints(folder / workdirs.CHECKPOINTS, keep=config.checkpoints_kept)
             closing.callback(checkpoints.close)
             observer = Observer()
             if processes.is_first():
-                show = closing.enter_context(open_progress("discover", settings.meta_steps))
-                observer = _Log(folder, discovery, settings, probes, shown, show, closing)
+                show = closing.enter_context(open_progress("discover", config.meta_steps))
+                observer = _Log(folder, discovery, config, probes, shown, show, closing)
             run(
                 discovery,
-                meta_steps=settings.meta_steps,
+                meta_steps=config.meta_steps,
                 checkpoints=checkpoints,
-                checkpoint_interval=settings.checkpoint_interval,
-                log_interval=settings.log_interval,
+                checkpoint_interval=config.checkpoint_interval,
+                log_interval=config.log_interval,
                 observer=observer,
             )
         if processes.is_first() and (reports := read_metrics(folder)[0]):
@@ -107,7 +107,7 @@ def discover(
     stopping.raise_if_requested()
 
 
-def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathlib.Path) -> None:
+def _show_speed(config: DiscoveryRunConfig, discovery: Discovery, workdir: pathlib.Path) -> None:
     """Print what a discovery would do, by some meta-steps whose results are dropped."""
     seconds = []
     with contextlib.closing(discovery):
@@ -119,13 +119,13 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
             seconds.append(time.monotonic() - started)
     stopping.raise_if_requested()
     made = max(steps(workdir / workdirs.CHECKPOINTS), default=0)
-    missing = max(0, settings.meta_steps - made)
+    missing = max(0, config.meta_steps - made)
     environment_steps = missing * discovery.steps_per_meta_step * discovery.population_size
     each = min(seconds[1:])
     takes = datetime.timedelta(seconds=round(each * missing))
     print(
-        f"{missing:,} of {settings.meta_steps:,} meta-steps of {discovery.population_size} agents"
-        f" on {settings.suite}, {environment_steps:,} environment steps: about"
+        f"{missing:,} of {config.meta_steps:,} meta-steps of {discovery.population_size} agents"
+        f" on {config.suite}, {environment_steps:,} environment steps: about"
         f" {takes} on {jax.device_count()} x {jax.devices()[0].device_kind}"
         f" ({each:.2g} s per meta-step), and the compilation and the probes."
     )
@@ -139,7 +139,7 @@ def _show_speed(settings: DiscoverSettings, discovery: Discovery, workdir: pathl
         f"rule, agents and the replays of JAX environments of {decimal(state)}, other full replays"
         f" of {decimal(of_hosts)}",
         f"{decimal(state)} at most for a checkpoint, of which the newest"
-        f" {settings.checkpoints_kept} are kept",
+        f" {config.checkpoints_kept} are kept",
     )
 
 
@@ -150,23 +150,23 @@ class _Log(Observer):
         self,
         folder: pathlib.Path,
         discovery: Discovery,
-        settings: DiscoverSettings,
+        config: DiscoveryRunConfig,
         probes: Probes,
         tracking: Tracking,
         show: Show,
         closing: contextlib.ExitStack,
     ):
         self.probe_interval = probes.interval
-        self._folder, self._settings, self._probes, self._show = folder, settings, probes, show
+        self._folder, self._config, self._probes, self._show = folder, config, probes, show
         self._discovery, self._tracking, self._closing = discovery, tracking, closing
 
     def on_start(self, step: int) -> None:
         # After the checkpoints are read: if they are unusable, the files stay as they are.
         self._lines = JsonLines(self._folder / METRICS)
         self._lines.keep(META_STEP, step)
-        settings = dataclasses.asdict(self._settings)
+        values = dataclasses.asdict(self._config)
         self._log = self._closing.enter_context(
-            trackers(self._tracking, self._folder, settings, META_STEP, step)
+            trackers(self._tracking, self._folder, values, META_STEP, step)
         )
         self._show(step, {}, "compiling")
         probed = read_probes(self._folder)[-1:]
@@ -214,7 +214,7 @@ class _Log(Observer):
             for group, of_group in zip(self._discovery.groups, counts, strict=True)
             for name, number in zip(group.names, of_group, strict=True)
         }
-        return average, rule_provenance(self._settings, step, by_task)
+        return average, rule_provenance(self._config, step, by_task)
 
 
 @contextlib.contextmanager

@@ -45,7 +45,7 @@ from evaluation.scoring import references
 from evaluation.scoring.references import Reference, by_references
 from evaluation.studies import ablations
 from launch.support import workdirs
-from launch.support.settings import START, DiscoverSettings, make_rule
+from launch.support.discovery_config import START, DiscoveryRunConfig, make_rule
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ _PARTS = ("agent", "population", "meta", "objective")  # Settings in the provena
 
 
 def rule_provenance(
-    settings: DiscoverSettings, meta_steps: int, task_meta_steps: Mapping[str, int]
+    settings: DiscoveryRunConfig, meta_steps: int, task_meta_steps: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the provenance of a discovery's rule, for its file's header.
 
@@ -84,7 +84,7 @@ def _number(meta_step: int) -> str:
 
 
 def keep_start(
-    settings: DiscoverSettings, folder: pathlib.Path, rule: disco.DiscoveredRule
+    settings: DiscoveryRunConfig, folder: pathlib.Path, rule: disco.DiscoveredRule
 ) -> None:
     """Copy the rule file that a run starts from to its locked workdir.
 
@@ -144,7 +144,7 @@ class Probes:
       interval: meta-steps between probes; 0 for none.
     """
 
-    def __init__(self, settings: DiscoverSettings, tasks: Sequence[environments.Environment]):
+    def __init__(self, settings: DiscoveryRunConfig, tasks: Sequence[environments.Environment]):
         """Choose tasks, evenly spaced among those with reference scores; warn if there are none.
 
         Raises:
@@ -257,11 +257,11 @@ def _newest_good(kept: Sequence[pathlib.Path]) -> tuple[disco.DiscoveredRule, di
     return ablations.read(kept[0])
 
 
-def _settings(folder: pathlib.Path) -> DiscoverSettings:
+def _settings(folder: pathlib.Path) -> DiscoveryRunConfig:
     """Return the settings of the run in a folder."""
     file = folder / workdirs.CONFIG
     try:
-        return from_json(DiscoverSettings, read_object(file))
+        return from_json(DiscoveryRunConfig, read_object(file))
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ValueError(
             f"{str(folder)!r} is not the workdir of a discovery run: {file}: {error}"

@@ -24,8 +24,8 @@ from evaluation.report.discovery_section import sweep_curves
 from launch.support import workdirs
 from launch.support.command_flags import parse_config, split_values
 from launch.support.discoveries import discover
+from launch.support.discovery_config import CHANGEABLE, DiscoveryRunConfig, make_rule
 from launch.support.display import print_rows, progress_bar
-from launch.support.settings import CHANGEABLE, DiscoverSettings, make_rule
 from launch.support.tracking import Tracking
 from meta.discovery import Discovery
 
@@ -40,7 +40,7 @@ class Point:
 
     name: str
     varied: dict[str, Any]
-    settings: DiscoverSettings
+    settings: DiscoveryRunConfig
 
 
 def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Point]:
@@ -76,7 +76,7 @@ def make_points(arguments: Sequence[str], variations: Sequence[str]) -> list[Poi
 
 def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
     try:
-        settings = from_config(DiscoverSettings, parse_config(arguments))
+        settings = from_config(DiscoveryRunConfig, parse_config(arguments))
         # The driver of a sweep has one CPU device, and an agent may need several devices.
         alone = dataclasses.replace(settings, devices_per_agent=1)
         Discovery(alone, resolve(split_values(settings.suite)), make_rule(settings))

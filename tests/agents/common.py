@@ -77,7 +77,8 @@ def network_of(
     burn_in: int = 0,
 ) -> Network:
     """A network with outputs of these shapes, by name."""
-    return Network(config, Specs(spec, num_actions), tuple(shapes.items()), frame_stack, burn_in)
+    dynamics = Specs(spec, num_actions)
+    return Network(config, dynamics, frame_stack, burn_in, shapes=tuple(shapes.items()))
 
 
 class HostCorridor(dm_env.Environment):

@@ -14,19 +14,21 @@ import pytest
 import disco
 import environments
 from agents.dice.algorithm import DiceAgent
-from agents.dice.losses import DiceConfig
+from agents.dice.config import DiceConfig
 from agents.dreamer.agent import DreamerAgent
 from agents.dreamer.config import DreamerConfig
 from agents.dreamer.distributions import Discrete
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig
 from agents.iris.learner import as_fractions
-from agents.muesli.algorithm import MuesliAgent, MuesliConfig, look_ahead
+from agents.muesli.algorithm import MuesliAgent
+from agents.muesli.config import MuesliConfig
+from agents.muesli.losses import look_ahead
 from agents.muzero.algorithm import MuZeroAgent
-from agents.muzero.losses import MuZeroConfig
+from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.protocol import Mode
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco import values
@@ -36,7 +38,7 @@ from environments.suites.diagnostic import KINDS
 from tests.agents.tiny import dreamer, iris
 from training import device
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 DISCOUNT = 0.8
 NETWORK = NetworkConfig(torso=(32,), model=16, head=(16,))
@@ -170,7 +172,7 @@ def learn(
     agent: Any, tasks: list[environments.Environment], num_steps: int, folder: pathlib.Path
 ) -> Iterator[tuple[str, Any]]:
     """Train on the task of each kind; yield the kinds and their learning states."""
-    settings = TrainingSettings(num_steps=num_steps, interval=num_steps)
+    settings = TrainingConfig(num_steps=num_steps, interval=num_steps)
     runs = [Run(task, 0, folder / task.name) for task in tasks]
     results = device.train(agent, runs, settings, folder / "together")
     for kind, result in zip(KINDS, results, strict=True):

@@ -156,7 +156,7 @@ def test_muesli_and_muzero_see_their_papers_images():
 def test_an_update_of_dice_has_five_batches_of_64():
     """160 sequences, each learned from twice (table 5), are no whole batches of 64 once."""
     agent = registry.configured("dice/paper").make(IMAGES)
-    assert agent.experience.updates[0].gradient_steps == 5
+    assert agent.requirements.updates[0].gradient_steps == 5
 
 
 # Environments and replay ratio in the table of benchmarks of arXiv 2301.04104v2. The Nature

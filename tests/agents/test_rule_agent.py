@@ -10,7 +10,8 @@ import pytest
 
 import disco
 import environments
-from agents.muesli.algorithm import MuesliAgent, MuesliConfig
+from agents.muesli.algorithm import MuesliAgent
+from agents.muesli.config import MuesliConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from agents.rule_agent import AgentConfig, RuleAgent
@@ -31,7 +32,7 @@ def batches(config: AgentConfig, count: int):
     """What the environments paid out to each update, and what it learned from."""
     rule = disco.ActorCritic()
     agent, dynamics = RuleAgent.create(config, Corridor(), rule), Corridor()
-    task, (spec,) = jnp.asarray(True), agent.experience.updates
+    task, (spec,) = jnp.asarray(True), agent.requirements.updates
 
     @jax.jit
     def collect(key):
@@ -40,7 +41,7 @@ def batches(config: AgentConfig, count: int):
         def step(state, key):
             unroll_key, draw_key = jax.random.split(key)
             state, fresh, _ = iteration.collect(agent, dynamics, task, state, unroll_key)
-            drawn = replay_sampling.draw(agent.experience, state.replay, spec, fresh, draw_key)
+            drawn = replay_sampling.draw(agent.requirements, state.replay, spec, fresh, draw_key)
             return state, (fresh, drawn[1])
 
         return jax.lax.scan(step, state, jax.random.split(key, count))

@@ -14,17 +14,18 @@ from dm_env import specs
 
 import environments
 from agents.dice.algorithm import DICE
-from agents.dice.losses import DiceConfig
-from agents.muesli.algorithm import MUESLI, MuesliConfig
+from agents.dice.config import DiceConfig
+from agents.muesli.algorithm import MUESLI
+from agents.muesli.config import MuesliConfig
 from agents.muzero.algorithm import MUZERO
-from agents.muzero.losses import MuZeroConfig
+from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.registry import Configured
 from disco_common import stopping
 from tests.agents.common import HostCorridors, without_speed
 from training import device, host
 from training.records import Records, Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 NETWORK = NetworkConfig(torso=(8,), model=8, head=(8,))
 RECURRENT = dataclasses.replace(NETWORK, memory=4)
@@ -77,7 +78,7 @@ class Gliders(HostCorridors):
 
 def train(name: str, folder: pathlib.Path, stop: int | None = None, number: int = signal.SIGKILL):
     """A run, and its metrics; at the step `stop` this process gets the signal `number`."""
-    settings = TrainingSettings(num_steps=STEPS, interval=32, checkpoint_seconds=0.0)
+    settings = TrainingConfig(num_steps=STEPS, interval=32, checkpoint_seconds=0.0)
     run = Run(TASK, 0, folder / "run")
 
     def report(steps, *_):
@@ -120,7 +121,7 @@ def test_a_run_that_was_killed_continues_exactly(name, tmp_path):
 def test_it_learns_in_host_environments(name, tmp_path):
     task = environments.Environment("corridors", HostCorridors(), True)
     agent = AGENTS[name].make(task)
-    settings = TrainingSettings(num_steps=STEPS, interval=32)
+    settings = TrainingConfig(num_steps=STEPS, interval=32)
     trained = host.train(agent, Run(task, 0, tmp_path / "run"), settings)
     assert trained.is_finite
     metrics = Records(tmp_path / "run").metrics()

@@ -8,11 +8,11 @@ import pytest
 
 import disco
 import environments
-from agents.compilation import supported_options
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from benchmarks.scale import Product, count, flop, peak_bytes
 from disco import MetaNetworkSizes
+from disco_common.compilation import supported_options
 from training import collection
 
 

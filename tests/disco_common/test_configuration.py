@@ -16,16 +16,16 @@ from agents.rule_agent import AgentConfig
 from disco_common.configuration import from_config, from_json, to_config
 from evaluation.config import EvaluationConfig
 from launch.configs import ablations, grid57_laptop
-from launch.support.settings import DiscoverSettings
+from launch.support.discovery_config import DiscoveryRunConfig
 from meta.config import MetaConfig, PopulationConfig
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        DiscoverSettings(),
+        DiscoveryRunConfig(),
         grid57_laptop.get_config(),
-        DiscoverSettings(
+        DiscoveryRunConfig(
             suite="catch/5x5",
             agent=AgentConfig(network=NetworkConfig(torso=(), head=(3, 4))),
             population=PopulationConfig(size=1, lifetimes=(7,)),
@@ -35,9 +35,9 @@ from meta.config import MetaConfig, PopulationConfig
     ids=["defaults", "laptop", "other"],
 )
 def test_round_trip(settings):
-    assert from_config(DiscoverSettings, to_config(settings)) == settings
+    assert from_config(DiscoveryRunConfig, to_config(settings)) == settings
     as_json = json.loads(json.dumps(dataclasses.asdict(settings)))
-    assert from_json(DiscoverSettings, as_json) == settings
+    assert from_json(DiscoveryRunConfig, as_json) == settings
 
 
 @pytest.mark.parametrize("ablation", ablations.ABLATIONS)
@@ -55,7 +55,7 @@ def test_each_ablation_leaves_out_one_part(ablation):
     assert changed == (
         ["suite"] if ablation in ablations.SUITES else expected.get(ablation, ["rule"])
     )
-    assert from_config(DiscoverSettings, to_config(without)) == without
+    assert from_config(DiscoveryRunConfig, to_config(without)) == without
 
 
 def test_an_unknown_ablation_is_refused():
@@ -64,22 +64,22 @@ def test_an_unknown_ablation_is_refused():
 
 
 def test_field_without_a_value_can_be_set():
-    config: Any = to_config(DiscoverSettings())
+    config: Any = to_config(DiscoveryRunConfig())
     assert config.meta.segment_length is None
     config.meta.segment_length = 5
-    assert from_config(DiscoverSettings, config).meta.segment_length == 5
+    assert from_config(DiscoveryRunConfig, config).meta.segment_length == 5
     with pytest.raises(TypeError):
         config.meta.segment_length = "five"
 
 
 def test_unknown_field_is_refused():
-    config: Any = to_config(DiscoverSettings())
+    config: Any = to_config(DiscoveryRunConfig())
     with pytest.raises(AttributeError, match="num_update"):
         config.meta.num_update = 3
     with config.unlocked():
         config.meta.num_update = 3
     with pytest.raises(ValueError, match=r"config.meta has no fields \['num_update'\]; it has \["):
-        from_config(DiscoverSettings, config)
+        from_config(DiscoveryRunConfig, config)
 
 
 @pytest.mark.parametrize(
@@ -96,16 +96,16 @@ def test_unknown_field_is_refused():
     ],
 )
 def test_bad_value_is_refused(section, field, value, message):
-    values = dataclasses.asdict(DiscoverSettings())
+    values = dataclasses.asdict(DiscoveryRunConfig())
     values[section][field] = value
     with pytest.raises(ValueError, match=message):
-        from_json(DiscoverSettings, values)
+        from_json(DiscoveryRunConfig, values)
 
 
 # Every number of every config.
 
 CONFIGS = {
-    "discover": DiscoverSettings(),
+    "discover": DiscoveryRunConfig(),
     "evaluate": EvaluationConfig(),
     "dreamer": DreamerConfig(),
 }
@@ -232,4 +232,4 @@ def test_no_field_has_to_refuse_what_is_not_finite_itself(values, message):
 )
 def test_a_number_out_of_range_is_refused(path, number, message):
     with pytest.raises(ValueError, match=message):
-        as_read(DiscoverSettings(), tuple(path.split(".")), number)
+        as_read(DiscoveryRunConfig(), tuple(path.split(".")), number)

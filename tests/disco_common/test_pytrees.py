@@ -11,12 +11,13 @@ import pytest
 import disco
 import environments
 from agents.dice.algorithm import DiceAgent
-from agents.dice.losses import DiceConfig
-from agents.muesli.algorithm import MuesliAgent, MuesliConfig
+from agents.dice.config import DiceConfig
+from agents.muesli.algorithm import MuesliAgent
+from agents.muesli.config import MuesliConfig
 from agents.muzero.algorithm import MuZeroAgent
-from agents.muzero.losses import MuZeroConfig
+from agents.muzero.config import MuZeroConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common.pytrees import register_dataclass
 

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 from dm_env import specs
 
-from environments import Environment, Group, HostEnvironment, Simulators, num_actions
+from environments import Environment, HostEnvironment, Simulators, TaskGroup, num_actions
 from environments.exact_returns import FiniteMDP
 
 FIRST, MID, LAST = dm_env.StepType
 
 
-def dynamics_of(made: Environment | Group) -> Any:
+def dynamics_of(made: Environment | TaskGroup) -> Any:
     """Its dynamics, of whose class a test knows more than a type checker."""
     return made.dynamics
 

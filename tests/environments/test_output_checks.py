@@ -22,7 +22,7 @@ from tests.environments.streams import LAST, dynamics_of, record
 from tests.launch.common import TINY, after_start, outcomes_of
 from training import device, host, iteration
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 HABIT = "gymnasium/tests.environments.habits:Habit-v0"
 MAKE = "tests.environments.habits:make"
@@ -140,7 +140,7 @@ class Uncompiled(RandomAgent):
 @pytest.mark.parametrize("name", [f"{MAKE}/host/step", f"{MAKE}/two at step"])
 def test_the_trainer_refuses_before_it_compiles(name, tmp_path):
     task = environments.make(name)
-    agent, settings = Uncompiled(task.dynamics, 1, 4), TrainingSettings(num_steps=8)
+    agent, settings = Uncompiled(task.dynamics, 1, 4), TrainingConfig(num_steps=8)
     run = Run(task, 0, tmp_path)
     on_device = functools.partial(device.train, runs=[run], settings=settings, folder=tmp_path)
     train = functools.partial(host.train, run=run, settings=settings) if task.is_host else on_device

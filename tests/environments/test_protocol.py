@@ -123,11 +123,11 @@ def test_a_single_environment_is_a_suite_of_one():
 
 def test_groups_keep_the_order_of_names_and_stack_tasks():
     names = ["delayed_chain/short", "catch", "delayed_chain/long"]
-    chains, catch = environments.group(environments.make(name) for name in names)
+    chains, catch = environments.group_by_dynamics(environments.make(name) for name in names)
     assert chains.names == ("delayed_chain/short", "delayed_chain/long")
-    assert chains.params.length.tolist() == [8, 30]
+    assert chains.task_params.length.tolist() == [8, 30]
     assert catch.names == ("catch",)
-    assert catch.params == ()
+    assert catch.task_params == ()
 
 
 @pytest.mark.slow

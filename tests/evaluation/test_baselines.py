@@ -15,7 +15,7 @@ from agents.muesli.algorithm import MuesliAgent
 from agents.muzero.algorithm import MuZeroAgent
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.rule_agent import RuleAgent
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders, tuned_algorithm
@@ -103,8 +103,8 @@ def test_settings_are_those_of_the_literature():
 def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents():
     for contender in make_contenders([], TUNED, tuned=common.tuned(TUNED, UNCHANGED))[1:]:
         agent = contender.configured.make(TASK)
-        assert agent.experience.num_environments == CONFIG.agent.num_environments
-        assert agent.experience.unroll_length == CONFIG.agent.unroll_length
+        assert agent.requirements.num_environments == CONFIG.agent.num_environments
+        assert agent.requirements.unroll_length == CONFIG.agent.unroll_length
         if isinstance(agent, PPOAgent):
             assert agent.config.network == CONFIG.agent.network
             assert agent.config.discount == disco.DiscoveredRule(parameters={}).discount
@@ -127,7 +127,7 @@ def test_network_unroll_and_discount_of_tuned_ones_are_those_of_the_rules_agents
 @pytest.mark.parametrize("kind", BASELINES)
 def test_learning_rates_share_one_program(kind):
     first, second = (
-        tuned_algorithm(kind, kind, CONFIG, {"learning_rate": rate}).make(TASK)
+        tuned_algorithm(kind, kind, CONFIG, {"learning_rate": rate}).configured.make(TASK)
         for rate in (1e-3, 3e-3)
     )
     static, arrays = split_agent(first)

@@ -8,7 +8,7 @@ import pytest
 
 import disco
 import environments
-from agents import compilation
+from disco_common import compilation
 from evaluation import runs
 from evaluation.contenders import GRADIENT_STEPS, PARAMETERS, make_contenders, rule_contenders
 from evaluation.runs import ContenderRun, job_groups, train_runs, with_compute

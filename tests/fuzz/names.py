@@ -83,7 +83,7 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
     from launch import report
     from launch.support import evaluation_flags, sweeps
     from launch.support.command_flags import listed_paths, parse_config
-    from launch.support.settings import DiscoverSettings
+    from launch.support.discovery_config import DiscoveryRunConfig
     from tests.evaluation.common import CONFIG
 
     if flag == "--suite":
@@ -99,10 +99,10 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
     elif flag == "--agent":
         made = registry.configured(value)
     elif flag == "--config":
-        made = from_config(DiscoverSettings, parse_config([f"--config={value}"]))
+        made = from_config(DiscoveryRunConfig, parse_config([f"--config={value}"]))
     elif flag == "--config.":
         config = parse_config(["--config=grid57_laptop", f"--config.{value}"])
-        made = from_config(DiscoverSettings, config)
+        made = from_config(DiscoveryRunConfig, config)
     elif flag == "--runs":
         made = report.write(listed_paths([value]), str(folder / "report"), "title")
     elif flag == "--run":

@@ -142,11 +142,11 @@ def _read_discovery(folder: pathlib.Path) -> Any:
     from disco_common.configuration import from_json
     from disco_common.json_lines import read_object
     from evaluation.report.discoveries import read_discovery
-    from launch.support.settings import DiscoverSettings
+    from launch.support.discovery_config import DiscoveryRunConfig
 
     run = folder / "discovery"
     try:
-        settings = from_json(DiscoverSettings, read_object(run / "config.json"))
+        settings = from_json(DiscoveryRunConfig, read_object(run / "config.json"))
     except ValueError as error:
         raise ValueError(f"{run}: {error}") from error
     found = read_discovery(run)

@@ -3,21 +3,21 @@
 from ml_collections import ConfigDict
 
 from disco_common.configuration import to_config
-from launch.support.settings import DiscoverSettings, RuleSettings
+from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig
 from meta.config import MetaConfig, PopulationConfig, ValueFunctionConfig
 from tests.meta.common import AGENT, NUM_UPDATES, SIZES, STEPS
 
 META_STEPS = 40
 
 
-def get_settings() -> DiscoverSettings:
+def get_settings() -> DiscoveryRunConfig:
     """Agents replay and are reset on the way; checkpoints are frequent."""
-    return DiscoverSettings(
+    return DiscoveryRunConfig(
         suite="catch/4x3",
         meta_steps=META_STEPS,
         checkpoint_interval=2,
         log_interval=1,
-        rule=RuleSettings(sizes=SIZES, num_bins=11, max_value=5.0, policy_prior=0.9),
+        rule=RuleConfig(sizes=SIZES, num_bins=11, max_value=5.0, policy_prior=0.9),
         agent=AGENT,
         value_function=ValueFunctionConfig(hidden=(8,)),
         population=PopulationConfig(size=3, lifetimes=(9 * STEPS, 5 * STEPS)),

@@ -9,7 +9,7 @@ import pytest
 from disco_common.configuration import from_config
 from launch.configs import grid57_laptop
 from launch.support.command_flags import parse_config, value_of
-from launch.support.settings import DiscoverSettings
+from launch.support.discovery_config import DiscoveryRunConfig
 from tests.launch.common import REPOSITORY, TINY, outcomes_of
 
 COMMANDS = sorted(
@@ -190,12 +190,12 @@ def test_a_config_file_is_read_with_its_argument_and_its_changes(place):
     """Its dataclass has annotations that are text, and a change leaves its size as it is."""
     file = place / "dataclass.py"
     arguments = [f"--config={file}:catch/4x3", "--config.meta_steps=7"]
-    settings = from_config(DiscoverSettings, parse_config(arguments))
+    settings = from_config(DiscoveryRunConfig, parse_config(arguments))
     assert (settings.seed, settings.suite, settings.meta_steps) == (5, "catch/4x3", 7)
     file.write_text(FILES["dataclass"].replace("seed: int = 5", "seed: int = 6"))
     assert parse_config(arguments).seed == 6
     default = parse_config([f"--config={grid57_laptop.__file__}"])
-    assert from_config(DiscoverSettings, default) == grid57_laptop.get_config()
+    assert from_config(DiscoveryRunConfig, default) == grid57_laptop.get_config()
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 import disco
 from evaluation.rules import fingerprint
 from launch.support.discoveries import discover
+from launch.support.discovery_config import make_rule
 from launch.support.discovery_rules import export, kept_rule, rule_provenance
-from launch.support.settings import make_rule
 from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 

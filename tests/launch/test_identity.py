@@ -29,8 +29,8 @@ from evaluation.tuned_settings import (
 )
 from launch.support import discovery_rules, evaluations
 from launch.support.discoveries import discover
+from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig, make_rule
 from launch.support.discovery_rules import export
-from launch.support.settings import DiscoverSettings, RuleSettings, make_rule
 from tests.environments.suites import boxoban
 from tests.evaluation.common import BASELINES
 from tests.launch.common import evaluate_flags, outcomes
@@ -51,8 +51,8 @@ def start(tmp_path) -> pathlib.Path:
     return file
 
 
-def settings_with(start: pathlib.Path) -> DiscoverSettings:
-    return dataclasses.replace(get_settings(), meta_steps=1, rule=RuleSettings(start=str(start)))
+def settings_with(start: pathlib.Path) -> DiscoveryRunConfig:
+    return dataclasses.replace(get_settings(), meta_steps=1, rule=RuleConfig(start=str(start)))
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_rule_file_that_is_replaced_while_a_run_starts(start, tmp_path):
 
 
 def test_rule_of_the_zoo_is_copied_too(tmp_path):
-    settings = dataclasses.replace(get_settings(), rule=RuleSettings(start="grid57"))
+    settings = dataclasses.replace(get_settings(), rule=RuleConfig(start="grid57"))
     discovery_rules.keep_start(settings, tmp_path, disco.load("grid57"))
     assert disco.load(tmp_path / "start.npz").sizes == disco.load("grid57").sizes
     assert fingerprint(make_rule(settings, tmp_path)) == fingerprint(disco.load("grid57"))

@@ -20,8 +20,8 @@ from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from launch.support import discovery_rules
 from launch.support.discoveries import discover
+from launch.support.discovery_config import ProbeConfig
 from launch.support.discovery_rules import export
-from launch.support.settings import ProbeSettings
 from tests.launch.discover_tiny import get_settings
 
 SETTINGS = dataclasses.replace(
@@ -30,7 +30,7 @@ SETTINGS = dataclasses.replace(
     meta_steps=5,
     checkpoint_interval=4,
     log_interval=3,
-    probe=ProbeSettings(interval=2, num_tasks=3, seeds=2, budget=2_000),
+    probe=ProbeConfig(interval=2, num_tasks=3, seeds=2, budget=2_000),
 )
 
 
@@ -78,7 +78,7 @@ def test_agents_of_probes_can_be_loaded_but_not_reported(finished):
 
 @pytest.mark.slow
 def test_probes_do_not_change_the_rule_and_the_best_is_exported(finished, tmp_path):
-    without = dataclasses.replace(SETTINGS, probe=ProbeSettings())
+    without = dataclasses.replace(SETTINGS, probe=ProbeConfig())
     discover(without, str(tmp_path / "without"))
     newest = export(str(tmp_path / "without"), str(tmp_path / "newest.npz"))
     rules = rules_of(finished)
@@ -137,7 +137,7 @@ def test_a_probe_of_another_rule_is_made_again(tmp_path, caplog):
 
 
 def test_tasks_are_evenly_spaced():
-    settings = dataclasses.replace(SETTINGS, probe=ProbeSettings(interval=1, num_tasks=3))
+    settings = dataclasses.replace(SETTINGS, probe=ProbeConfig(interval=1, num_tasks=3))
     chosen = discovery_rules.Probes(settings, environments.suite("grid57"))._chosen
     known = [x.name for x in environments.suite("grid57") if x.name in references.shipped()]
     assert list(chosen) == [known[0], known[(len(known) - 1) // 2], known[-1]]
@@ -153,10 +153,10 @@ def test_without_reference_scores_there_are_no_probes(caplog):
 
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"probe.seeds is 0"):
-        ProbeSettings(seeds=0)
+        ProbeConfig(seeds=0)
     with pytest.raises(ValueError, match=r"budget is 1 environment steps; expected at least one"):
         discovery_rules.Probes(
-            dataclasses.replace(SETTINGS, probe=ProbeSettings(interval=1, budget=1)),
+            dataclasses.replace(SETTINGS, probe=ProbeConfig(interval=1, budget=1)),
             resolve([SETTINGS.suite]),
         )
 

@@ -19,7 +19,7 @@ from absl import flags
 from disco_common.checkpoints import Checkpoints
 from disco_common.configuration import from_json
 from launch.support import processes
-from launch.support.settings import DiscoverSettings
+from launch.support.discovery_config import DiscoveryRunConfig
 from meta.run import restore
 from tests.launch.common import TINY, free_port, outcome, outcomes, start
 from tests.launch.discover_tiny import get_settings
@@ -58,7 +58,7 @@ def wait_for_steps(processes: list[subprocess.Popen], workdir: pathlib.Path, num
 
 def final_rule(workdir: pathlib.Path) -> tuple[int, np.ndarray]:
     """The meta-step of the newest checkpoint, and its meta-parameters in one vector."""
-    settings = from_json(DiscoverSettings, json.loads((workdir / "config.json").read_text()))
+    settings = from_json(DiscoveryRunConfig, json.loads((workdir / "config.json").read_text()))
     with jax.enable_x64(True):
         checkpoints = Checkpoints(workdir / "checkpoints")
         restored = restore(discovery_of(settings), checkpoints)

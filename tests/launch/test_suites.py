@@ -13,8 +13,8 @@ from evaluation import playing
 from evaluation.published import published_tables
 from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
 from launch.support import evaluation_flags
+from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from launch.support.evaluation_flags import listed
-from launch.support.settings import DiscoverSettings, make_rule
 from tests.launch.tiny_runs import discovery_of
 
 
@@ -41,7 +41,7 @@ def test_the_default_settings_follow_the_observations(suite, family):
 
 def test_the_papers_numbers_of_discovery():
     settings = disco57.get_config()
-    assert from_config(DiscoverSettings, to_config(settings)) == settings
+    assert from_config(DiscoveryRunConfig, to_config(settings)) == settings
     assert len(registry.members_of(settings.suite)) == 57
     assert settings.population.size == 128
     agent = settings.agent

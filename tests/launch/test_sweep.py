@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from agents import compilation
+from disco_common import compilation
 from launch.support import sweeps
 from launch.support.sweeps import is_finished, make_points
 from tests.evaluation.common import DISCOVERY

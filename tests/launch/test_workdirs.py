@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from launch.support import workdirs
-from launch.support.settings import DiscoverSettings
+from launch.support.discovery_config import DiscoveryRunConfig
 from launch.support.workdirs import require_same_settings
 
 
@@ -165,7 +165,7 @@ def test_files_of_tasks_may_not_change(tmp_path):
 
 
 def test_a_discovery_whose_learning_rate_fell_is_not_continued_at_a_constant_one(tmp_path):
-    settings = DiscoverSettings()
+    settings = DiscoveryRunConfig()
     stored = dataclasses.asdict(settings)
     for steps in (0, 500):
         stored["meta"] |= {"learning_rate_decay_steps": steps, "end_learning_rate": 0.1}

@@ -9,7 +9,7 @@ import time
 from disco_common.checkpoints import Checkpoints
 from evaluation.evaluate import resolve
 from launch.support.command_flags import split_values
-from launch.support.settings import DiscoverSettings, make_rule
+from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from meta.discovery import Discovery
 from meta.population import DiscoveryState
 from meta.run import restore
@@ -46,7 +46,7 @@ def tiny_discovery() -> Discovery:
     return discovery_of(get_settings())
 
 
-def discovery_of(settings: DiscoverSettings) -> Discovery:
+def discovery_of(settings: DiscoveryRunConfig) -> Discovery:
     """The discovery run of some settings. Nothing is compiled."""
     return Discovery(settings, resolve(split_values(settings.suite)), make_rule(settings))
 

@@ -115,7 +115,7 @@ def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, j
     """K updates of the linear agent, the objective after them, and its gradient by the rule."""
     agent = RuleAgent(
         config=AgentConfig(learning_rate=float(case.attrs["lr"])),
-        network=_Linear(NetworkConfig(), Specs(None, num_actions=2)),
+        network=_Linear(NetworkConfig(), Specs(None, num_actions=2), shapes=()),
         rule=rule,
     )
     value_function, value_state = _value_function(case, given)

@@ -13,7 +13,7 @@ from agents.networks import Network, NetworkConfig
 from agents.rule_agent import LearnerState, RuleAgent
 from meta import inner_loop
 from meta.config import DiscoveryConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
-from meta.groups import Group
+from meta.groups import AgentGroup
 from meta.meta_step import meta_gradient
 from meta.objective import TargetStatistics, ValueFunction, meta_loss, target_statistics
 from tests.agents.common import Specs
@@ -56,7 +56,7 @@ def recorded(rule: disco.DiscoveredRule) -> Recorded:
     ]
     agent = RuleAgent(
         config=dataclasses.replace(AGENT, learning_rate=1e-2),
-        network=Unrolled(NetworkConfig(), Specs(None, num_actions=3)),
+        network=Unrolled(NetworkConfig(), Specs(None, num_actions=3), shapes=()),
         rule=rule,
     )
     params = mlp_params(rule, trajectories[0], seed=1)
@@ -268,7 +268,7 @@ def test_illegal_actions_leave_the_meta_gradient_finite():
     batches = [jax.tree.map(lambda x, k=k: x[k], experience.batches) for k in range(K)]
     batches = [dataclasses.replace(x, mask=x.mask.at[2, 1].set(False)) for x in batches]
     batches = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-    network = Masked(NetworkConfig(), Specs(None, num_actions=3))
+    network = Masked(NetworkConfig(), Specs(None, num_actions=3), shapes=())
     agent = dataclasses.replace(experience.agent, network=network)
     experience = dataclasses.replace(experience, agent=agent, batches=batches)
     value_function = ValueFunction(
@@ -276,11 +276,11 @@ def test_illegal_actions_leave_the_meta_gradient_finite():
         init_params=lambda key: jax.random.normal(key, (1,)),
         apply=lambda params, observation: params[0] * jnp.mean(observation, axis=-1),
     )
-    group = Group(
+    group = AgentGroup(
         agent=agent,
         dynamics=dynamics_of(environments.make("catch/5x5")),
         value_function=value_function,
-        tasks=None,
+        task_params=None,
         names=("catch/5x5",),
         indices=np.arange(1),
         padded_indices=np.arange(1),

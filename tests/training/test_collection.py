@@ -28,7 +28,7 @@ def act():
 
     @jax.jit
     def rollout(task, actor, key):
-        return collection.unroll(agent, environment, task, params, actor, key, 7)
+        return collection.collect(agent, environment, task, params, actor, key, 7)
 
     return start, rollout, lambda observation: network.policy(params, observation, None)[0]
 

@@ -15,13 +15,13 @@ import disco
 import environments
 from agents.history import HistorySpec
 from agents.networks import NetworkConfig
-from agents.protocol import Agent, Experience, ReplaySpec, Update, UpdateSpec
+from agents.protocol import Agent, ReplaySpec, Requirements, Update, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent
 from disco_common import stopping
 from training import device, records
 from training.records import Records, Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 TASK = environments.make("catch/4x3")
 CONFIG = AgentConfig(
@@ -32,7 +32,7 @@ CONFIG = AgentConfig(
     replay_ratio=0.5,
     replay_capacity=8,
 )
-SETTINGS = TrainingSettings(
+SETTINGS = TrainingConfig(
     num_steps=200, boundaries=(100,), interval=30, checkpoint_seconds=1e9, runs_at_once=1
 )
 AGENT = RuleAgent.create(CONFIG, TASK.dynamics, disco.ActorCritic())
@@ -243,12 +243,12 @@ def test_the_random_policy_saves_nothing(tmp_path):
 
 @dataclasses.dataclass(frozen=True)
 class Asking(RandomAgent):
-    """Asks for experience that contradicts itself."""
+    """Has requirements that contradict each other."""
 
-    asked: Experience = Experience(2, 5)
+    asked: Requirements = Requirements(2, 5)
 
     @property
-    def experience(self):
+    def requirements(self):
         return self.asked
 
 
@@ -316,8 +316,8 @@ class Asking(RandomAgent):
         ({"updates": (UpdateSpec("learn", 2, updates_per_step=0.0),)}, "0.0 updates per step"),
     ],
 )
-def test_experience_that_contradicts_itself_is_refused(asked, message, tmp_path):
-    agent = Asking(TASK.dynamics, asked=Experience(2, 5, **asked))
+def test_requirements_that_contradict_each_other_is_refused(asked, message, tmp_path):
+    agent = Asking(TASK.dynamics, asked=Requirements(2, 5, **asked))
     with pytest.raises(ValueError, match=message):
         train(tmp_path, agent)
 
@@ -337,8 +337,8 @@ class WeaklyTyped:
     act = property(lambda self: self.random.act)
 
     @property
-    def experience(self):
-        return dataclasses.replace(self.random.experience, updates=(UpdateSpec(batch_size=2),))
+    def requirements(self):
+        return dataclasses.replace(self.random.requirements, updates=(UpdateSpec(batch_size=2),))
 
     def init(self, key):
         del key
@@ -357,7 +357,7 @@ def test_programs_are_compiled_once(tmp_path, caplog):
     task = environments.make("catch/4x3")
     agent = cast(Any, WeaklyTyped(RandomAgent(task.dynamics, 2, 5)))
     assert agent.init(None).weak_type
-    settings = TrainingSettings(num_steps=100, interval=50)
+    settings = TrainingConfig(num_steps=100, interval=50)
     with jax.log_compiles():
         (result,) = device.train(agent, [Run(task, 0, tmp_path / "run")], settings, tmp_path)
     compiled = [x for x in caplog.messages if x.startswith("Compiling jit(advance)")]

@@ -10,7 +10,7 @@ import pytest
 from agents import history
 from agents.history import History, HistorySpec
 from agents.networks import NetworkConfig
-from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
+from agents.protocol import Batch, ReplaySpec, Requirements, UpdateSpec
 from agents.rule_agent import to_trajectory
 from tests.agents.common import Corridor, HostCorridors, network_of
 from tests.training.common import logits_of, network_agent
@@ -39,10 +39,10 @@ def make(memory: int = 0, frame_stack: int = 1, burn_in: int = 0):
     return network, jax.tree.map(lambda x: x + jnp.sign(x + 1e-9) * 0.3, params)
 
 
-def experience(network, capacity: int) -> Experience:
+def requirements(network, capacity: int) -> Requirements:
     """Of an agent that replays unrolls; the capacity is a number of them."""
     update = UpdateSpec(batch_size=BATCH, num_replayed=BATCH)
-    return Experience(
+    return Requirements(
         BATCH, LENGTH, network.history, ReplaySpec(capacity * LENGTH), updates=(update,)
     )
 
@@ -53,7 +53,7 @@ def from_jax(network, params, count: int):
     agent = network_agent(network)
     actor = collection.start(agent, environment, task, jax.random.key(1), BATCH)
     rollout = jax.jit(
-        lambda actor, key: collection.unroll(agent, environment, task, params, actor, key, LENGTH)
+        lambda actor, key: collection.collect(agent, environment, task, params, actor, key, LENGTH)
     )
     for i in range(count):
         actor, trajectory, _ = rollout(actor, jax.random.key(2 + i))
@@ -85,7 +85,7 @@ def test_an_unroll_gives_the_logits_that_acted(source, seen):
 def test_the_host_replay_gives_back_what_was_put_in(seen):
     network, params = make(**seen)
     given = list(from_host(network, params, 9))
-    spec = experience(network, 4 * BATCH - 1)
+    spec = requirements(network, 4 * BATCH - 1)
     kept = replay.init(replay.layout(spec), given[0], np)
     for count, trajectory in enumerate(given, 1):
         kept = replay.insert(spec, kept, trajectory)
@@ -122,7 +122,7 @@ def test_the_host_replay_gives_back_what_was_put_in(seen):
 def test_the_device_replay_gives_back_what_was_put_in(seen):
     network, params = make(**seen)
     given = list(from_jax(network, params, 2))
-    spec = experience(network, 2 * BATCH)
+    spec = requirements(network, 2 * BATCH)
     kept = replay.init(replay.layout(spec), given[0])
     for trajectory in given:
         kept = replay.insert(spec, kept, trajectory)

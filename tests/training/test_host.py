@@ -12,7 +12,7 @@ import pytest
 
 import environments
 from agents.networks import NetworkConfig
-from agents.protocol import Experience, ReplaySpec, Update, UpdateSpec
+from agents.protocol import ReplaySpec, Requirements, Update, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig
 from disco_common import stopping
@@ -26,7 +26,7 @@ from tests.agents.common import HostCorridors
 from tests.evaluation import common
 from training import host
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 CONFIG = EvaluationConfig(
     agent=AgentConfig(
@@ -139,9 +139,9 @@ class Counting:
     act = property(lambda self: self.random.act)
 
     @property
-    def experience(self):
+    def requirements(self):
         update = UpdateSpec("count", 4, 4, length=2, min_sequences=30)
-        return Experience(3, 2, replay=ReplaySpec(1000, anywhere=True), updates=(update,))
+        return Requirements(3, 2, replay=ReplaySpec(1000, anywhere=True), updates=(update,))
 
     def init(self, key):
         del key
@@ -159,7 +159,7 @@ class Counting:
 def test_only_updates_that_were_made_are_counted(tmp_path):
     """A restored run makes none until its replay has filled anew."""
     agent, run = cast(Any, Counting(RandomAgent(TASK.dynamics))), Run(TASK, 0, tmp_path)
-    settings = TrainingSettings(num_steps=240, interval=6, checkpoint_seconds=0.0)
+    settings = TrainingConfig(num_steps=240, interval=6, checkpoint_seconds=0.0)
 
     def stop(steps, *_):
         if steps == 120:
@@ -180,10 +180,10 @@ class Numbering(Counting):
     """Writes each update's number, from 1 on, into all rows of its only sequence."""
 
     @property
-    def experience(self):
+    def requirements(self):
         update = UpdateSpec("number", 1, 1, length=4, updates_per_step=3.0)
         replay = ReplaySpec(4, anywhere=True, in_checkpoints=True)
-        return Experience(1, 1, replay=replay, updates=(update,), acts_one_behind=False)
+        return Requirements(1, 1, replay=replay, updates=(update,), acts_one_behind=False)
 
     def act(self, acting_state, memory, timestep, key, mode):
         memory, action, _ = self.random.act(acting_state, memory, timestep, key, mode)
@@ -200,7 +200,7 @@ class Numbering(Counting):
 def test_extras_are_written_back_one_update_late(tmp_path):
     """Three updates after each unroll: the first finds all extras, the second not the first's."""
     agent, run = cast(Any, Numbering(RandomAgent(TASK.dynamics))), Run(TASK, 0, tmp_path)
-    settings = TrainingSettings(num_steps=12, interval=1, checkpoint_seconds=0.0)
+    settings = TrainingConfig(num_steps=12, interval=1, checkpoint_seconds=0.0)
 
     def stop(steps, *_):
         if steps == 8:

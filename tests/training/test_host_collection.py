@@ -11,7 +11,7 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.protocol import Experience, Mode, ReplaySpec, UpdateSpec
+from agents.protocol import Mode, ReplaySpec, Requirements, UpdateSpec
 from agents.random_agent import RandomAgent
 from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
 from tests.agents.common import HostCorridors, assert_corridor, assert_in_all
@@ -100,8 +100,8 @@ class SeesEpisodes(RandomAgent):
     ends: bool = True
 
     @property
-    def experience(self):
-        return dataclasses.replace(super().experience, ends_at_life_loss=self.ends)
+    def requirements(self):
+        return dataclasses.replace(super().requirements, ends_at_life_loss=self.ends)
 
     def act(self, acting_state, memory, timestep, key, mode):
         memory, action, _ = super().act(acting_state, memory, timestep, key, mode)
@@ -151,12 +151,12 @@ def test_experience_mixes_fresh_and_replayed_and_repeats(agent):
     params = agent.network.init(jax.random.key(0))
 
     def prepared():
-        experience = HostPipeline(agent, HostCorridors(3), True, seed=3)
+        pipeline = HostPipeline(agent, HostCorridors(3), True, seed=3)
         for update in range(3):
-            experience.request(params, update)
-            unroll = experience.take().batch
-            yield experience.draw(agent.experience.updates[0], unroll, update)[0]
-        experience.close()
+            pipeline.request(params, update)
+            unroll = pipeline.take().batch
+            yield pipeline.draw(agent.requirements.updates[0], unroll, update)[0]
+        pipeline.close()
 
     first, second = list(prepared()), list(prepared())
     for one, other in zip(first, second, strict=True):
@@ -181,10 +181,10 @@ class Storing:
     update = property(lambda self: self.random.update)
 
     @property
-    def experience(self):
+    def requirements(self):
         update = UpdateSpec(batch_size=1, num_replayed=1, length=3)
         replay = ReplaySpec(capacity=3, anywhere=True)
-        return Experience(1, 1, replay=replay, updates=(update,))
+        return Requirements(1, 1, replay=replay, updates=(update,))
 
     def act(self, acting_state, memory, timestep, key, mode):
         memory, action, _ = self.random.act(acting_state, memory, timestep, key, mode)
@@ -193,18 +193,18 @@ class Storing:
 
 def test_extras_are_in_the_replay_before_an_unroll_overwrites_their_rows():
     storing: Any = Storing(RandomAgent(HostCorridors(3)))
-    (update,) = storing.experience.updates
-    experience = HostPipeline(storing, HostCorridors(3), True, seed=3)
+    (update,) = storing.requirements.updates
+    pipeline = HostPipeline(storing, HostCorridors(3), True, seed=3)
 
     def collect(unroll: int):
-        experience.request((), unroll)
-        return experience.take().batch
+        pipeline.request((), unroll)
+        return pipeline.take().batch
 
     def draw() -> Any:
-        return experience.draw(update, unroll, 0)
+        return pipeline.draw(update, unroll, 0)
 
     def write(number: int):
-        experience.write_back(update, sequences, {"number": jnp.full((3, 1), number)})
+        pipeline.write_back(update, sequences, {"number": jnp.full((3, 1), number)})
 
     def numbers():
         return draw()[0].extras["number"][:, 0].tolist()
@@ -216,16 +216,16 @@ def test_extras_are_in_the_replay_before_an_unroll_overwrites_their_rows():
     assert numbers() == [0, 0, 0]
     write(2)
     assert numbers() == [1, 1, 1]
-    kept: Any = experience.filled_replay()
+    kept: Any = pipeline.filled_replay()
     assert kept.rows["transition"]["extras"]["number"].max() == 2
     write(3)
     unroll = collect(3)  # It replaces the oldest of the three rows.
     assert numbers() == [3, 3, 0]
     _, sequences = draw()
     write(4)
-    experience.flush()
+    pipeline.flush()
     assert numbers() == [4, 4, 4]
-    experience.close()
+    pipeline.close()
 
 
 def test_examples_are_what_is_collected(agent):

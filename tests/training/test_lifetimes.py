@@ -12,7 +12,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig, RuleAgent
 from training import device, device_program
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 CONFIG = AgentConfig(
     network=NetworkConfig(torso=(8,), model=0, head=()),
@@ -22,7 +22,7 @@ CONFIG = AgentConfig(
     batch_size=8,
     replay_ratio=0.5,
 )
-SETTINGS = TrainingSettings(num_steps=2_560, boundaries=(2_048,), scored_from=2_048)
+SETTINGS = TrainingConfig(num_steps=2_560, boundaries=(2_048,), scored_from=2_048)
 TASKS = [environments.make(name) for name in ("grid57/00_dense_fixed", "grid57/01_dense_random")]
 
 

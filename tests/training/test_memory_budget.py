@@ -41,8 +41,8 @@ class Replaying:
     update = property(lambda self: self.random.update)
 
     @property
-    def experience(self):
-        return dataclasses.replace(self.random.experience, replay=self.replay)
+    def requirements(self):
+        return dataclasses.replace(self.random.requirements, replay=self.replay)
 
     def init(self, key):
         del key

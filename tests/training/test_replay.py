@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.protocol import Batch, Experience, ReplaySpec, UpdateSpec
+from agents.protocol import Batch, ReplaySpec, Requirements, UpdateSpec
 from training import replay, replay_sampling
 
 ENVIRONMENTS = 2
@@ -32,27 +32,27 @@ def unroll_of(start: int, length: int, library) -> Batch:
     return jax.tree.map(library.asarray, Batch(**fields))
 
 
-def filled(experience: Experience, count: int, library) -> replay.Replay:
-    length = experience.unroll_length
-    layout = replay.layout(experience)
+def filled(requirements: Requirements, count: int, library) -> replay.Replay:
+    length = requirements.unroll_length
+    layout = replay.layout(requirements)
     kept = replay.init(layout, unroll_of(0, length, library), library)
     insert = replay.insert
     if library is jnp:
         insert = jax.jit(replay.insert, static_argnums=0)
     for number in range(count):
-        kept = insert(experience, kept, unroll_of(number * length, length, library))
+        kept = insert(requirements, kept, unroll_of(number * length, length, library))
     return kept
 
 
-def drawn(experience, kept, update, index, library):
+def drawn(requirements, kept, update, index, library):
     sample = replay_sampling.sample
     if library is jnp:
         sample = jax.jit(replay_sampling.sample, static_argnums=(0, 2))
-    return sample(experience, kept, update, library.asarray(index, library.int32))
+    return sample(requirements, kept, update, library.asarray(index, library.int32))
 
 
-UNROLLS = Experience(ENVIRONMENTS, 3, replay=ReplaySpec(capacity=5 * 3))
-ANYWHERE = Experience(ENVIRONMENTS, 1, replay=ReplaySpec(capacity=20, anywhere=True))
+UNROLLS = Requirements(ENVIRONMENTS, 3, replay=ReplaySpec(capacity=5 * 3))
+ANYWHERE = Requirements(ENVIRONMENTS, 1, replay=ReplaySpec(capacity=20, anywhere=True))
 
 
 @library
@@ -120,13 +120,16 @@ def test_fresh_sequences_that_were_overwritten_are_passed_over(library):
     assert np.asarray(batch.action[0]).tolist() == [112, 8, 8]
 
 
-@pytest.mark.parametrize("experience", [UNROLLS, ANYWHERE])
+@pytest.mark.parametrize("requirements", [UNROLLS, ANYWHERE])
 @pytest.mark.parametrize("count", [1, 3, 50])
-def test_a_replay_is_restored_from_its_filled_part(experience, count):
-    kept = filled(experience, count, np)
-    layout, example = replay.layout_of(experience, kept), unroll_of(0, experience.unroll_length, np)
+def test_a_replay_is_restored_from_its_filled_part(requirements, count):
+    kept = filled(requirements, count, np)
+    layout, example = (
+        replay.layout_of(requirements, kept),
+        unroll_of(0, requirements.unroll_length, np),
+    )
     part = replay.filled(layout, kept, count)
-    num_rows = min(count + 1, layout.num_slots) * experience.unroll_length
+    num_rows = min(count + 1, layout.num_slots) * requirements.unroll_length
     described = jax.eval_shape(lambda: replay.filled(layout, replay.init(layout, example), count))
     shape_of = operator.attrgetter("shape")
     assert jax.tree.map(shape_of, part) == jax.tree.map(shape_of, described)

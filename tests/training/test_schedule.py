@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from agents.protocol import Experience, ReplaySpec, UpdateSpec
+from agents.protocol import ReplaySpec, Requirements, UpdateSpec
 from training.schedule import Schedule, as_metrics, schedules
 
 
-def of(update: UpdateSpec, num_steps: int = 10**9, **experience) -> Schedule:
-    sizes: dict[str, Any] = {"num_environments": 4, "unroll_length": 1} | experience
-    return schedules(Experience(**sizes, updates=(update,)), num_steps)[update.name]
+def of(update: UpdateSpec, num_steps: int = 10**9, **requirements) -> Schedule:
+    sizes: dict[str, Any] = {"num_environments": 4, "unroll_length": 1} | requirements
+    return schedules(Requirements(**sizes, updates=(update,)), num_steps)[update.name]
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.1, 1 / 3, 2.0, 7 / 16, 1.3])

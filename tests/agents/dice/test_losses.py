@@ -9,7 +9,7 @@ import pytest
 
 import disco
 from agents.dice import losses
-from agents.dice.losses import DiceConfig
+from agents.dice.config import DiceConfig
 
 T, B, A = 6, 3, 4
 CONFIG = DiceConfig(

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from dm_env import specs
 
-from agents import compilation
 from agents.dreamer import distributions, losses
 from agents.dreamer.config import preset
 from agents.dreamer.distributions import Continuous, Discrete, Policy
 from agents.dreamer.losses import Deviation
 from agents.dreamer.model import WORLD_MODEL, Imagined, Model, Observed, Sequences
 from agents.dreamer.networks import ActionSpace, State, initial_state
+from disco_common import compilation
 
 STEPS, NUMBER = 4, 6
 

@@ -36,13 +36,13 @@ from tests.agents.tiny import dreamer
 from tests.annotations import unchecked
 from training import device, host
 from training.records import Records, Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 
 def train(config: DreamerConfig, task, folder, num_steps: int = 160, stop: int | None = None):
     """A run, and its metrics; stopped by a signal at a step if asked for."""
     agent, run = dreamer(config).make(task), Run(task, 0, folder / "run")
-    settings = TrainingSettings(num_steps=num_steps, interval=8)
+    settings = TrainingConfig(num_steps=num_steps, interval=8)
 
     def report(steps, *_):
         if steps == stop:
@@ -374,7 +374,7 @@ def test_what_is_learned_from_is_what_happened(tmp_path, monkeypatch, name):
     # Compiled functions of equal agents are cached; other tests must not get these.
     monkeypatch.setattr(host, "_compiled", host._compiled.__wrapped__)
     run = Run(task, 0, tmp_path)
-    host.train(agent, run, TrainingSettings(num_steps=100, interval=50))
+    host.train(agent, run, TrainingConfig(num_steps=100, interval=50))
     jax.effects_barrier()
     assert len(learned) > 5
     for batch, start in learned:

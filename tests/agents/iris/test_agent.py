@@ -21,6 +21,7 @@ import environments
 from agents import registry
 from agents.iris import actor_critic, config, learner, tokenizer
 from agents.iris.learner import as_bytes, as_fractions, in_first_episode, in_last_episode
+from agents.iris.losses import actor_critic_losses, until_end
 from agents.iris.model import TOKENIZER, Model, imagine
 from agents.iris.tokenizer import from_tiles, to_tiles
 from agents.protocol import Batch, Mode
@@ -33,7 +34,7 @@ from tests.agents.tiny import iris
 from tests.environments.streams import dynamics_of
 from training import device
 from training.records import Records, Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 NAME = "pixels/catch/5x5"
 
@@ -42,7 +43,7 @@ def train(folder, stop=None, number=signal.SIGTERM, num_steps=96):
     """A run, and its metrics; at the step `stop` this process gets the signal `number`."""
     task = environments.make(NAME)
     agent, run = iris(TINY).make(task), Run(task, 0, folder / "run")
-    settings = TrainingSettings(num_steps=num_steps, interval=16, checkpoint_seconds=0.0)
+    settings = TrainingConfig(num_steps=num_steps, interval=16, checkpoint_seconds=0.0)
 
     def report(steps, *_):
         if steps == stop:
@@ -107,10 +108,10 @@ def test_numbers_of_parameters_are_the_authors():
 
 def test_phases_start_after_the_papers_epochs():
     agent = registry.configured("iris/paper").make(environments.make(NAME))
-    experience = agent.experience
-    assert experience.steps_per_unroll == 200
-    assert [x.first_step for x in experience.updates] == [1_200, 5_200, 10_200]
-    assert [x.updates_per_step for x in experience.updates] == [1.0, 1.0, 1.0]
+    requirements = agent.requirements
+    assert requirements.steps_per_unroll == 200
+    assert [x.first_step for x in requirements.updates] == [1_200, 5_200, 10_200]
+    assert [x.updates_per_step for x in requirements.updates] == [1.0, 1.0, 1.0]
 
 
 def test_the_papers_variants():
@@ -458,14 +459,14 @@ def test_perceptual_files_that_are_none_are_named(tmp_path, perceptual_file):
 
 def test_steps_after_an_imagined_end_can_be_left_out():
     end = jnp.zeros((4, 2), bool).at[1, 0].set(True)
-    counts = actor_critic.until_end(end)
+    counts = until_end(end)
     np.testing.assert_array_equal(counts, [[1, 1], [1, 1], [0, 1], [0, 1]])
     action, returns = jnp.zeros((4, 2), jnp.int32), jnp.ones((4, 2))
     before = actor_critic.Output(jnp.zeros((4, 2, 3)), jnp.zeros((4, 2)))
     after = actor_critic.Output(before.logits.at[2, 0, 0].set(2.0), before.value.at[2, 0].set(5.0))
 
     def losses(output, counts):
-        return actor_critic.losses(output, action, returns, counts, 0.1)
+        return actor_critic_losses(output, action, returns, counts, 0.1)
 
     assert losses(before, counts) == losses(after, counts)
     everywhere = jnp.ones_like(end)

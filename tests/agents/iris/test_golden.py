@@ -8,8 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from agents.iris import actor_critic, tokenizer, world_model
+from agents.iris import tokenizer
 from agents.iris.actor_critic import Output
+from agents.iris.losses import (
+    actor_critic_losses,
+    commitment_loss,
+    lambda_returns,
+    world_model_losses,
+)
 from agents.iris.model import ACTOR_CRITIC, CODEBOOK, DECODER, ENCODER, imagine
 from tests.agents.common import take_modes
 from tests.agents.iris.golden import golden_cases, model_of, our_name
@@ -53,7 +59,7 @@ def test_tokenizer(case_in_precision):
             features = model.encode(params_, frames)
             found = tokenizer.quantize(features, params_[CODEBOOK])
             decoded = model.decode(params_, found.straight_through)
-            commit = tokenizer.commitment_loss(features, found.codes, 1.0)
+            commit = commitment_loss(features, found.codes, 1.0)
             reconstruction = jnp.mean(jnp.abs(2.0 * frames - 1.0 - decoded))
             return commit + reconstruction, (features, found, decoded, commit, reconstruction)
 
@@ -91,7 +97,7 @@ def test_world_model(case_in_precision):
     def compute(params):
         def loss(params):
             predicted = model.predict(params, given["frame_tokens"], given["actions"], None)
-            found = world_model.losses(
+            found = world_model_losses(
                 predicted,
                 given["frame_tokens"],
                 given["rewards"],
@@ -228,11 +234,9 @@ def test_imagination(case_in_precision, monkeypatch):
 
         def loss(trained):
             output = model.act_along(params | trained, found.frames, state)
-            returns = actor_critic.lambda_returns(
-                found.reward, found.end, output.value, gamma, lambda_
-            )
+            returns = lambda_returns(found.reward, found.end, output.value, gamma, lambda_)
             everywhere = jnp.ones_like(found.end)
-            parts = actor_critic.losses(output, found.action, returns, everywhere, cost)
+            parts = actor_critic_losses(output, found.action, returns, everywhere, cost)
             return sum(parts.values()), (output, parts)
 
         trained = {ACTOR_CRITIC: params[ACTOR_CRITIC]}
@@ -275,8 +279,8 @@ def test_returns_and_losses(case_in_precision):
     counts = jnp.ones_like(end)
 
     def loss(logits, values, cost):
-        returns = actor_critic.lambda_returns(reward, end, values, gamma, lambda_)
-        parts = actor_critic.losses(Output(logits, values), action, returns, counts, cost)
+        returns = lambda_returns(reward, end, values, gamma, lambda_)
+        parts = actor_critic_losses(Output(logits, values), action, returns, counts, cost)
         return sum(parts.values()), (parts, returns)
 
     gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import disco
-from agents.muesli import algorithm
-from agents.muesli.algorithm import MuesliConfig
+from agents.muesli import losses
+from agents.muesli.config import MuesliConfig
 from disco import moments
 
 T, B, A = 5, 2, 3
@@ -83,7 +83,7 @@ def test_targets(case):
     with jax.enable_x64(True):
         before = moments.init(jnp.dtype(float))
         prior, values, data = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
-        found = algorithm.targets(prior, values, data, before, CONFIG)
+        found = losses.targets(prior, values, data, before, CONFIG)
         for name, number in expected_targets(prior_logits, q, trajectory).items():
             np.testing.assert_allclose(getattr(found, name), number, rtol=1e-7, err_msg=name)
 
@@ -100,12 +100,12 @@ def test_policy_loss(case):
     whole = -ratio * expected["advantage"] * np.log(chosen) + 2.0 * kl
     with jax.enable_x64(True):
         prior, values, data = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
-        target = algorithm.targets(prior, values, data, moments.init(jnp.dtype(float)), CONFIG)
-        found, regularizer = algorithm.policy_loss(jnp.asarray(logits), data, target, 2.0)
+        target = losses.targets(prior, values, data, moments.init(jnp.dtype(float)), CONFIG)
+        found, regularizer = losses.policy_loss(jnp.asarray(logits), data, target, 2.0)
         np.testing.assert_allclose(found, whole, rtol=1e-7)
         np.testing.assert_allclose(regularizer, kl, rtol=1e-7)
         # The ratio is a weight: with no regulariser the gradient is that of the logarithm.
-        gradient = jax.grad(lambda x: jnp.sum(algorithm.policy_loss(x, data, target, 0.0)[0]))(
+        gradient = jax.grad(lambda x: jnp.sum(losses.policy_loss(x, data, target, 0.0)[0]))(
             jnp.asarray(logits)
         )
         one_hot = np.eye(A)[trajectory.action]
@@ -117,10 +117,10 @@ def test_advantages_of_masked_rows_do_not_enter_the_scale(case):
     prior_logits, q, trajectory, _ = case
     before = moments.init(jnp.dtype("float32"))
     prior, values, data = jax.tree.map(jnp.asarray, (prior_logits, q, trajectory))
-    found = algorithm.targets(prior, values, data, before, CONFIG)
+    found = losses.targets(prior, values, data, before, CONFIG)
     mask = np.asarray(trajectory.mask)
     changed = trajectory.replace(reward=np.where(mask, trajectory.reward, 1e6))
-    other = algorithm.targets(prior, values, jax.tree.map(jnp.asarray, changed), before, CONFIG)
+    other = losses.targets(prior, values, jax.tree.map(jnp.asarray, changed), before, CONFIG)
     np.testing.assert_allclose(found.moments.second, other.moments.second, rtol=1e-6)
 
 
@@ -132,10 +132,10 @@ def test_illegal_actions_have_no_part(case):
     with jax.enable_x64(True):
         prior, policy = (jnp.where(is_illegal, -jnp.inf, x) for x in (prior_logits, logits))
         q, data = jax.tree.map(jnp.asarray, (q, trajectory))
-        target = algorithm.targets(prior, q, data, moments.init(jnp.dtype(float)), CONFIG)
+        target = losses.targets(prior, q, data, moments.init(jnp.dtype(float)), CONFIG)
 
         def of_policy(logits):
-            return jnp.sum(algorithm.policy_loss(logits, data, target, 2.0)[0])
+            return jnp.sum(losses.policy_loss(logits, data, target, 2.0)[0])
 
         value, slopes = jax.value_and_grad(of_policy)(policy)
     assert np.isfinite(value)

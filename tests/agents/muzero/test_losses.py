@@ -10,7 +10,7 @@ import pytest
 import environments
 from agents.latent_model import LatentModel
 from agents.muzero import losses
-from agents.muzero.losses import MuZeroConfig
+from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
 from disco import values

@@ -11,7 +11,7 @@ import pytest
 import environments
 from agents.latent_model import LatentModel, Prediction
 from agents.muzero.algorithm import search
-from agents.muzero.losses import MuZeroConfig
+from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
 from disco import values
 

@@ -11,11 +11,11 @@ import environments
 from agents import registry
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
-from agents.ppo.losses import PPOConfig
+from agents.ppo.config import PPOConfig
 from agents.rule_agent import to_trajectory
 from training import device, iteration
 from training.records import Run
-from training.schedule import TrainingSettings
+from training.schedule import TrainingConfig
 
 TASK = environments.make("catch/5x4")
 LENGTH, WIDTH = 6, 4
@@ -112,7 +112,7 @@ def test_behaviour_probabilities_are_those_of_the_policy_before_the_update():
 def test_every_minibatch_is_a_step_of_the_optimiser():
     agent = agent_of(num_epochs=3, num_minibatches=2)
     per_unroll = CONFIG.num_environments * CONFIG.unroll_length
-    assert agent.experience.gradient_steps_per_step == pytest.approx(3 * 2 / per_unroll)
+    assert agent.requirements.gradient_steps_per_step == pytest.approx(3 * 2 / per_unroll)
 
 
 def test_the_learning_rate_falls_to_zero_over_the_updates():
@@ -193,7 +193,7 @@ def test_it_learns_catch(drift, tmp_path):
         num_minibatches=4,
     )
     agent = PPOAgent.create(config, TASK.dynamics)
-    settings = TrainingSettings(num_steps=30_000, interval=5_000)
+    settings = TrainingConfig(num_steps=30_000, interval=5_000)
     runs = [Run(TASK, seed, tmp_path / str(seed)) for seed in range(2)]
     for result in device.train(agent, runs, settings, tmp_path / "together"):
         last = result.episodes[-1]

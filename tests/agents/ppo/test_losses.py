@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from agents.ppo.config import PPOConfig
 from agents.ppo.losses import (
-    PPOConfig,
     Samples,
     clip_drift,
     dpo_drift,

@@ -4,21 +4,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from environments import Group, stream
+from environments import TaskGroup, stream
 from environments.suites.grid_worlds import ORTHOGONAL
 from tests.environments.streams import dynamics_of
 
 FAR = 500.0  # farther than any way is long
 
 
-def random_and_greedy_returns(group: Group, *, steps: int, batch: int = 8, seed: int = 0):
+def random_and_greedy_returns(group: TaskGroup, *, steps: int, batch: int = 8, seed: int = 0):
     """Mean episode return of random actions and of greedy ones, each float `[tasks]`.
 
     Greedy: by the shortest way to the nearest good, around what costs.
     """
     dynamics = dynamics_of(group)
     number = dynamics.action_spec().num_values
-    tasks = jax.tree.map(np.asarray, group.params)
+    tasks = jax.tree.map(np.asarray, group.task_params)
     distances = jnp.asarray(
         np.stack(
             [
@@ -68,7 +68,9 @@ def random_and_greedy_returns(group: Group, *, steps: int, batch: int = 8, seed:
     keys = jax.random.split(jax.random.key(seed), (len(group.names), 2 * batch))
     over_batch = jax.vmap(returns, in_axes=(None, None, 0, 0))
     over_tasks = jax.jit(jax.vmap(over_batch, in_axes=(0, 0, None, 0)))
-    total, episodes = (np.asarray(x) for x in over_tasks(group.params, distances, greedy, keys))
+    total, episodes = (
+        np.asarray(x) for x in over_tasks(group.task_params, distances, greedy, keys)
+    )
     total, episodes = total.reshape(-1, 2, batch).sum(-1), episodes.reshape(-1, 2, batch).sum(-1)
     mean = total / np.maximum(episodes, 1)
     return mean[:, 0], mean[:, 1]

@@ -33,10 +33,10 @@ def grid_world_tasks(name):
 def test_grid57_is_57_tasks_in_one_program():
     suite = environments.suite("grid57")
     assert len({environment.name for environment in suite}) == 57
-    (group,) = environments.group(suite)
+    (group,) = environments.group_by_dynamics(suite)
     assert group.dynamics == grid57.DYNAMICS
     assert group.names == tuple(environment.name for environment in suite)
-    assert group.params.walls.shape == (57, 81)
+    assert group.task_params.walls.shape == (57, 81)
 
 
 def test_grid57_never_changes():
@@ -64,13 +64,13 @@ def test_generated_tasks_are_drawn_from_their_numbers():
     suite = environments.suite("grid_generated")
     assert len(suite) == len({environment.name for environment in suite}) == 256
     assert fingerprint(suite) == "b7546fe17e16701e"
-    (group,) = environments.group(suite)
-    walls = np.asarray(group.params.task.walls)
+    (group,) = environments.group_by_dynamics(suite)
+    walls = np.asarray(group.task_params.task.walls)
     assert len(np.unique(walls, axis=0)) >= 150
-    noise = np.asarray(group.params.noise)
+    noise = np.asarray(group.task_params.noise)
     for variant in range(10):
         assert 0.3 <= (noise[variant::10] > 0.0).mean() <= 0.6
-    goods = np.asarray(group.params.task.reward).max(axis=1)
+    goods = np.asarray(group.task_params.task.reward).max(axis=1)
     assert goods.min() < 0.5
     assert goods.max() > 1.5
     assert noise.max() > 0.8
@@ -104,14 +104,14 @@ def test_held_out_tasks_are_disjoint_from_discovery_tasks():
 def test_held_out_suite_is_few_programs():
     suite = environments.suite("grid_heldout")
     assert len({environment.name for environment in suite}) == len(suite) >= 16
-    assert len(environments.group(suite)) == 4
+    assert len(environments.group_by_dynamics(suite)) == 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["grid57", "grid_heldout"])
 def test_no_task_is_degenerate(name):
     """Walking straight to the goods beats chance by far, in every grid-world."""
-    group = environments.group(grid_world_tasks(name))[0]
+    group = environments.group_by_dynamics(grid_world_tasks(name))[0]
     chance, greedy = random_and_greedy_returns(group, steps=600)
     for task_name, low, high in zip(group.names, chance, greedy, strict=True):
         if task_name == "grid_heldout/near_or_far":  # where the nearest is not the best

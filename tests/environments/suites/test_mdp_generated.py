@@ -22,11 +22,11 @@ def test_the_tasks_are_drawn_from_their_numbers():
     suite = environments.suite("mdp_generated")
     assert len({task.name for task in suite}) == 64
     assert len({fingerprint(task) for task in suite}) == 64
-    (group,) = environments.group(suite)
-    noise = np.asarray(group.params.noise).reshape(-1, 2, 4)
+    (group,) = environments.group_by_dynamics(suite)
+    noise = np.asarray(group.task_params.noise).reshape(-1, 2, 4)
     assert not noise[:, 0].any()
     assert (noise[:, 1] > 0.0).all()
-    horizon = np.asarray(group.params.task.horizon)
+    horizon = np.asarray(group.task_params.task.horizon)
     assert horizon.min() < 12
     assert horizon.max() > 400
 

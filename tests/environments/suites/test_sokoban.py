@@ -392,11 +392,11 @@ def environment():
 def test_pools_share_their_dynamics(environment, tmp_path):
     path = tmp_path / "levels.txt"
     path.write_text(FIRST)
-    (group,) = registry.group([environment, environments.make(f"sokoban/file:{path}")])
+    (group,) = registry.group_by_dynamics([environment, environments.make(f"sokoban/file:{path}")])
     assert hash(group.dynamics) == hash(Sokoban())
-    assert group.params.number.tolist() == [1000, 1]
+    assert group.task_params.number.tolist() == [1000, 1]
     keys = jax.random.split(KEY, 2)
-    _, timestep = jax.vmap(dynamics_of(group).reset)(group.params, keys)
+    _, timestep = jax.vmap(dynamics_of(group).reset)(group.task_params, keys)
     assert timestep.observation.shape == (2, 10, 10, 4)
     assert sokoban.POOL_SIZES == {"train": 10_000, "valid": 1_000, "test": 1_000}
 

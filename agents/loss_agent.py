@@ -1,4 +1,4 @@
-"""What PPO, DiCE, Muesli and MuZero share: settings, acting, and the step of the optimiser."""
+"""The agent that learns by gradient steps on a loss: PPO, DPO, DiCE, Muesli and MuZero are one."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,18 +12,18 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.protocol import Experience, UpdateSpec
+from agents.protocol import Requirements, UpdateSpec
 from agents.rule_agent import ActsByPolicy, NetworkState
 from disco.types import Metrics
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
 StateT = TypeVar("StateT", bound=NetworkState)
-AgentT = TypeVar("AgentT", bound="BaselineAgent")
+AgentT = TypeVar("AgentT", bound="LossAgent")
 
 
 @dataclasses.dataclass(frozen=True)
-class BaselineConfig:
-    """Settings of PPO, DiCE and MuZero.
+class LossAgentConfig:
+    """Settings of an agent that learns by gradient steps on a loss; Muesli has `AgentConfig`'s.
 
     Attributes:
       network: sizes of the network.
@@ -56,8 +56,8 @@ class BaselineConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class BaselineAgent(ActsByPolicy):
-    """An agent (`agents.protocol.Agent`) for discrete actions that learns by gradient steps.
+class LossAgent(ActsByPolicy):
+    """An agent (`agents.protocol.Agent`) for discrete actions with one network and a loss.
 
     Agents that differ in nothing but the learning rate share a compiled program.
 
@@ -100,10 +100,10 @@ class BaselineAgent(ActsByPolicy):
         """The learning rate, before it falls."""
         return self.config.learning_rate if self.learning_rate is None else self.learning_rate
 
-    def on_policy_experience(self, gradient_steps: int, **others: Any) -> Experience:
-        """Return the experience of an agent that learns from each unroll once."""
+    def on_policy_requirements(self, gradient_steps: int, **others: Any) -> Requirements:
+        """Return the requirements of an agent that learns from each unroll once."""
         number = self.config.num_environments
-        return Experience(
+        return Requirements(
             num_environments=number,
             unroll_length=self.config.unroll_length,
             history=self.network.history,

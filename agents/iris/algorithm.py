@@ -14,7 +14,7 @@ from agents.iris import tokenizer
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig, paper, tiles
 from agents.iris.model import Model
-from agents.registry import Algorithm, present_settings
+from agents.registry import Algorithm, upgrade_settings
 
 
 def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:
@@ -97,7 +97,7 @@ def configs(words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
     return config, {"atari100k/Freeway": dataclasses.replace(config, temperature=0.01)}
 
 
-def _shown(name: str) -> str:
+def _display_name(name: str) -> str:
     """Return a name that says which IRIS it is."""
     family, _, parameters = name.partition("/")
     words = [x.strip() for x in parameters.split(",") if x.strip()]
@@ -122,7 +122,7 @@ _GONE = {
 }
 
 
-def _present(stored: Mapping[str, Any], config: IrisConfig) -> Mapping[str, Any]:
+def _upgrade(stored: Mapping[str, Any], config: IrisConfig) -> Mapping[str, Any]:
     """Return settings that an earlier version stored, with a switch for each difference."""
     if "commitment_cost" not in stored:
         return stored
@@ -135,7 +135,7 @@ def _present(stored: Mapping[str, Any], config: IrisConfig) -> Mapping[str, Any]
         "tokenizer_decay_updates": 1600 if config.tile else 0,
         "learns_after_end": not config.tile,
     }
-    return present_settings("IRIS", stored, config, gone)
+    return upgrade_settings("IRIS", stored, config, gone)
 
 
 IRIS = Algorithm(
@@ -145,7 +145,7 @@ IRIS = Algorithm(
     make=make,
     check=_check,
     configs=configs,
-    shown=_shown,
+    display_name=_display_name,
     variant=_variant,
-    present=_present,
+    upgrade=_upgrade,
 )

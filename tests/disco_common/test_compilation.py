@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from agents import compilation
+from disco_common import compilation
 
 CONFIG: Any = jax.config  # Its options are no attributes to a type checker.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from disco import moments, values
-from disco.checks import Cost, OutputShapes, Positive, odd_number
+from disco.checks import Cost, MaxValue, OutputShapes, odd_number
 from disco.moments import Moments
 from disco.rule import Rule
 from disco.types import Leaf, Metrics, Outputs, RuleState, Trajectory
@@ -92,7 +92,7 @@ class HandSetRule(_AdvantageRule):
     action_advantage_weight: Cost = static(0.0)
     normalize_advantage: bool = static(True)
     num_bins: Annotated[int, odd_number(at_least=3)] = static(601)
-    max_value: Positive = static(300.0)
+    max_value: MaxValue = static(300.0)
     discount: Fraction = static(0.997)
     lambda_: Fraction = static(0.95)
     target_params_coefficient: Fraction = static(0.9)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -233,7 +233,7 @@ class ActorCritic(_AdvantageRule):
     """
 
     num_bins: Annotated[int, odd_number(at_least=1)] = static(1)
-    max_value: Positive = static(300.0)
+    max_value: MaxValue = static(300.0)
     transform_value: bool = static(False)
     discount: Fraction = static(0.997)
     lambda_: Fraction = static(1.0)

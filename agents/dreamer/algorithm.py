@@ -22,7 +22,7 @@ from agents.dreamer.config import (
 from agents.dreamer.distributions import Specs, is_image
 from agents.dreamer.model import Model
 from agents.dreamer.networks import ActionSpace
-from agents.registry import Algorithm, present_settings
+from agents.registry import Algorithm, upgrade_settings
 
 _SMALLEST_IMAGE = 8
 
@@ -138,7 +138,7 @@ _GONE = {
 }
 
 
-def _present(stored: Mapping[str, Any], config: DreamerConfig) -> Mapping[str, Any]:
+def _upgrade(stored: Mapping[str, Any], config: DreamerConfig) -> Mapping[str, Any]:
     """Return settings that an earlier version stored, with a switch for each difference."""
     if "architecture" not in stored:
         return stored
@@ -153,7 +153,7 @@ def _present(stored: Mapping[str, Any], config: DreamerConfig) -> Mapping[str, A
         "online_queue": not config.is_v1,
         "stored_latents": not config.is_v1,
     }
-    return present_settings("Dreamer", stored, config, gone)
+    return upgrade_settings("Dreamer", stored, config, gone)
 
 
 DREAMER = Algorithm(
@@ -164,5 +164,5 @@ DREAMER = Algorithm(
     check=_check,
     configs=configs,
     variant=operator.attrgetter("version"),
-    present=_present,
+    upgrade=_upgrade,
 )

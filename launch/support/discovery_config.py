@@ -1,4 +1,4 @@
-"""The settings of a discovery run, of which config files return instances, and what they make."""
+"""The config of a discovery run, which config files return, and the rule that it starts from."""
 
 import dataclasses
 import pathlib
@@ -27,7 +27,7 @@ _OfRule: Any = dataclasses.make_dataclass(
 
 
 @dataclasses.dataclass(frozen=True)
-class RuleSettings(_OfRule):
+class RuleConfig(_OfRule):
     """The rule to discover; further fields as in `disco.AnchoredRule` and `Ablated`.
 
     The rule has the simplest form that has these settings (`evaluation.studies.ablations.create`):
@@ -58,7 +58,7 @@ class RuleSettings(_OfRule):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProbeSettings:
+class ProbeConfig:
     """Fresh agents that learn tasks by a discovery's average rule (`discovery_rules.Probes`).
 
     Attributes:
@@ -78,7 +78,7 @@ class ProbeSettings:
 
 
 @dataclasses.dataclass(frozen=True)
-class DiscoverSettings(DiscoveryConfig):
+class DiscoveryRunConfig(DiscoveryConfig):
     """A discovery run; further fields are those of its population (`meta.config`).
 
     Attributes:
@@ -95,8 +95,8 @@ class DiscoverSettings(DiscoveryConfig):
     checkpoint_interval: Count = 100
     checkpoints_kept: Count = 3
     log_interval: Count = 10
-    rule: RuleSettings = RuleSettings()
-    probe: ProbeSettings = ProbeSettings()
+    rule: RuleConfig = RuleConfig()
+    probe: ProbeConfig = ProbeConfig()
 
     def __post_init__(self):
         require_ranges(self)
@@ -118,17 +118,17 @@ CHANGEABLE = (
 
 
 def make_rule(
-    settings: DiscoverSettings, folder: pathlib.Path | None = None
+    config: DiscoveryRunConfig, folder: pathlib.Path | None = None
 ) -> disco.DiscoveredRule:
     """Return the rule that a run starts from: of the copy in its folder, a file, or a random one.
 
     Raises:
       FileNotFoundError, disco.RuleFileError: if the file cannot be read.
     """
-    rule = settings.rule
+    rule = config.rule
     if rule.start:
         copy = folder / START if folder is not None else None
         return ablations.load(copy if copy is not None and copy.is_file() else rule.start)
     return ablations.create(
-        jax.random.key(settings.seed), is_published=rule.is_published_init, **rule.of_rule
+        jax.random.key(config.seed), is_published=rule.is_published_init, **rule.of_rule
     )
