@@ -204,9 +204,9 @@ def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
     """Refuse an evaluation with an impossible run, before any run starts.
 
     Raises:
-      ValueError: if a rule or an agent cannot act in an environment; if it needs experience that
-        the trainer does not support, or more than the budget; or if the results on two tasks would
-        be in one folder.
+      ValueError: if a rule or an agent cannot act in an environment; if it requires what the
+        trainer does not support, or more than the budget; or if the results on two tasks would be
+        in one folder.
     """
     _require_own_folders(task.name for task in experiment.tasks)
     settings = experiment.config.training
