@@ -232,7 +232,8 @@ def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> N
         environments.require_declared_outputs(run.task)
     config, checked = experiment.config, set()
     for group in job_groups(runs, experiment.runs_per_job):
-        first, dynamics = group[0], group[0].task.dynamics
+        first = group[0]
+        dynamics = first.task.dynamics
         if first.trains_itself or (first.contender.name, dynamics) in checked:
             continue
         checked.add((first.contender.name, dynamics))  # The first group is the largest.

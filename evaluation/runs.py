@@ -172,7 +172,8 @@ def train_runs(
       ValueError: if the agent cannot act there, or its replay does not fit in memory.
     """
     compilation.limit_programs()
-    first, settings = group[0], config.training
+    first = group[0]
+    settings = config.training
     if first.trains_itself:
         one = self_contained.train(first.contender.configured, first, settings, report)
         return [RunResult.of(one, config, "unknown (self-contained agent)")]
