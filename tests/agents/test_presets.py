@@ -217,13 +217,14 @@ def test_searched_sizes_of_a_network_without_layers():
 
 
 def test_agents_are_made_once_for_equal_dynamics():
-    made = []
+    random, made = registry.find("random"), []
 
     def make(config, task):
         made.append(task.name)
-        return registry.find("random").make(config, task)
+        assert random.make is not None
+        return random.make(config, task)
 
-    configured = dataclasses.replace(registry.find("random"), make=make).configured()
+    configured = dataclasses.replace(random, make=make).configured()
     tasks = [environments.make(name) for name in ("catch/5x5", "catch/5x5", "catch/4x3")]
     first, same, other = map(configured.make, tasks)
     assert first is same is not other
