@@ -102,8 +102,7 @@ def robustness(experiment: Experiment, contenders: Sequence[Contender]) -> list[
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
     """
-    config = dataclasses.replace(experiment.config, strip_frames=0)
-    experiment = dataclasses.replace(experiment, config=config)
+    config = experiment.config
     tasks, folder = experiment.tasks, experiment.folder
     varied = variations(contenders)
     own = {x.contender.name: x.contender for x in varied}

@@ -165,7 +165,6 @@ class Probes:
                 budget=own.budget,
                 baselines=(),
                 rule_learning_rate=settings.agent.learning_rate,
-                strip_frames=0,
             )
         elif own.interval:
             _log.warning("No task of the suite has reference scores: there are no probes.")

@@ -347,9 +347,7 @@ def test_all_baselines_differ_in_colour():
 def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
     package, monkeypatch, tmp_path
 ):
-    config = dataclasses.replace(
-        CONFIG, seeds=1, budget=128, num_points=1, resamples=10, strip_frames=0
-    )
+    config = dataclasses.replace(CONFIG, seeds=1, budget=128, num_points=1, resamples=10)
     tasks = (environments.make("catch/5x5"),)
     values = evaluate_flags(tmp_path, "short_traces")
     command.run(values, tasks, config)

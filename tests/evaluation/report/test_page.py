@@ -136,7 +136,6 @@ def test_an_evaluation(name, tmp_path):
         f"{name} has no run on {name}, and no aggregate here.",
         f"{name} with seed 3 is left out. {name}",
         f"Achievements in {name}",
-        f"No pictures of {name} 2: their observations",
     )
 
 
