@@ -64,13 +64,6 @@ class Discovery(NamedTuple):
     problems: Sequence[str] = ()
     probes: Sequence[Probe] = ()
 
-    @property
-    def probe_budget(self) -> int | None:
-        """Environment steps of the fresh agents; None of a discovery without probes."""
-        found = self.config.get("probe")
-        budget = found.get("budget") if isinstance(found, dict) else None
-        return budget if isinstance(budget, int) else None
-
 
 def read_discovery(folder: pathlib.Path) -> Discovery:
     """Return the discovery in a workdir.

@@ -175,7 +175,7 @@ def write_report(
     names = _distinct([one.name for one in evaluations])
     reports = [evaluation_section(*x) for x in zip(names, evaluations, strict=True)]
     named = zip(discoveries, _distinct([one.name for one in discoveries]), strict=True)
-    found = [discovery_section(one._replace(name=name), evaluations) for one, name in named]
+    found = [discovery_section(one._replace(name=name)) for one, name in named]
     sections: list[Section] = [*first, *reports, *found]
     files: dict[str, str | bytes] = {}
     for section in sections:

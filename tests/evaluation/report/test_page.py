@@ -148,13 +148,7 @@ def _discovery(name: str) -> DiscoverySection:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_discovery(name):
-    suite = f"python -m launch.evaluate --suite={name} --config.budget=9"
-    _require_literal(_discovery(name), _discovery("mine"), name, suite)
-    beside, harmless = (
-        dataclasses.replace(_discovery(x), scores=[{"agents that learn by": x}], probe_command="")
-        for x in (name, "mine")
-    )
-    _require_literal(beside, harmless, name)
+    _require_literal(_discovery(name), _discovery("mine"), name)
 
 
 @pytest.mark.parametrize("name", NAMES)
