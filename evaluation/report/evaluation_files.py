@@ -5,7 +5,7 @@ results.json        the main result, each contender's settings and times, proven
 scores.csv, episode_means.csv, curves.csv, aggregates.csv, comparisons.csv, published.csv,
 bsuite.csv          all other numbers as tables, as far as there are any
 curves.png, .svg    learning curves, one panel per task
-aggregate.png, .svg the mean normalised score along the budget; not with one seed
+aggregate.png, .svg the IQM of normalised scores along the budget; not with one seed
 
 The tables are long and tidy, one fact a row, only numbers in number columns; unknown numbers are
 empty. `templates/files.html` describes the columns; those of `launch.report` have the column
@@ -82,7 +82,7 @@ def write_evaluation(
         **plots.learning_curves(evaluation, shown).files("curves"),
     }
     if evaluation.by_references is not None and evaluation.config.seeds > 1:
-        files |= plots.mean_curves(evaluation.by_references, shown).files("aggregate")
+        files |= plots.efficiency(evaluation.by_references, shown).files("aggregate")
     for name, content in files.items():
         write_atomically(folder / name, content)
     for error in errors.values():

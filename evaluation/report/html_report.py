@@ -119,8 +119,6 @@ def _plots(section: EvaluationSection) -> dict[str, Drawing]:
     merged, shown = section.merged, section.merged.shown
     found = {"learning_curves": plots.learning_curves(merged, shown)}
     if merged.config.seeds > 1:
-        if merged.by_references is not None:
-            found["aggregate"] = plots.mean_curves(merged.by_references, shown)
         for comparison in merged.comparisons:
             for name, drawing in plots.compared(comparison, shown).items():
                 found[f"{file_name(comparison.scale.name.lower())}_{name}"] = drawing
