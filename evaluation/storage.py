@@ -56,7 +56,7 @@ _CHECKSUM = "crc32"
 _RESULT = "result.json"
 FAILURE = "failure.txt"
 REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
-FILMS = (".gif", ".mp4")
+_PICTURES = (".png", ".gif", ".mp4")
 # Characters that are not percent-encoded in names of folders, besides letters, digits and `_.-~`.
 _ORDINARY = " !#$&'()+,:;=@[]^{}"
 _LONGEST = 200  # Bytes. File systems allow 255, of which some are for suffixes.
@@ -106,13 +106,8 @@ def _limited(quoted: str, name: str) -> str:
 
 
 def picture_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the pictures in a run's folder, by name."""
-    return sorted(folder.glob("*.png"))
-
-
-def film_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the films in a run's folder, by name."""
-    return sorted(path for path in folder.glob("*") if path.suffix.lower() in FILMS)
+    """Return the pictures and films in a run's folder, by name."""
+    return sorted(path for path in folder.glob("*") if path.suffix.lower() in _PICTURES)
 
 
 def save(run: pathlib.Path, result: RunResult) -> None:

@@ -3,7 +3,7 @@
     index.html                     the page; needs no network
     scores.csv, aggregates.csv, …  the numbers as tables (`evaluation.report.evaluation_files`)
     <section>_*.png, .svg          the figures
-    films/                         the films that the page plays
+    pictures/                      pictures and films of agents, which the page shows
 
 Evaluations of different tasks, budgets or score definitions are shown side by side. No mean is
 taken over more than one of them.
@@ -26,7 +26,7 @@ from evaluation.report.discovery_section import discovery_section
 from evaluation.report.drawing import Drawing, draw_line_panels
 from evaluation.report.main_result import MainResult, main_result
 from evaluation.report.page import Row, Section
-from evaluation.report.run_files import AgentMetrics, Pictures, agent_metrics, find_pictures
+from evaluation.report.run_files import AgentMetrics, Picture, agent_metrics, find_pictures
 from evaluation.report.tables import file_name, with_error
 from evaluation.scoring import statistics, suite_scores
 from evaluation.scoring.evaluation import Evaluation
@@ -40,7 +40,7 @@ class EvaluationSection(Section):
     Attributes:
       merged: the evaluation's runs.
       result: the main result, on the first scale.
-      pictures: of the shown contenders.
+      pictures: of the shown contenders' final agents, and films, by task.
       metrics: that shown agents with losses of their own logged, by contender, if any did.
       achievements: by Crafter task, the scores of the shown contenders that have any.
       bsuite: bsuite's scores of the shown contenders' seeds.
@@ -50,7 +50,7 @@ class EvaluationSection(Section):
     template: ClassVar[str] = "evaluation.html"
     merged: Evaluation
     result: MainResult
-    pictures: Pictures
+    pictures: Mapping[str, Sequence[Picture]]
     metrics: Mapping[str, AgentMetrics]
     achievements: Mapping[str, Mapping[str, CrafterScores]]
     bsuite: Mapping[str, Sequence[BsuiteScores]]
@@ -179,8 +179,8 @@ def write_report(
     for section in sections:
         for plot, drawing in section.plots.items():
             files |= drawing.files(section.stem(plot))
-    for film in (x for one in reports for films in one.pictures.films.values() for x in films):
-        files[film.file] = file_access.read_bytes(film.source, file_access.MOST_DATA)
+    for picture in (x for one in reports for of_task in one.pictures.values() for x in of_task):
+        files[picture.file] = file_access.read_bytes(picture.source, file_access.MOST_DATA)
     files |= evaluation_files.csv_files(
         {one.name: one.merged for one in reports}, {one.name: one.bsuite for one in reports}
     )

@@ -15,7 +15,7 @@ from evaluation.report.discovery_section import DiscoverySection, discovery_sect
 from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import EvaluationSection, FilesSection, without_plots
 from evaluation.report.main_result import MainResult
-from evaluation.report.run_files import Film, Pictures
+from evaluation.report.run_files import Picture
 from evaluation.report.stored import merge
 from evaluation.scoring.references import Reference
 from evaluation.scoring.suite_scores import BsuiteScores, CrafterScores
@@ -113,11 +113,12 @@ def _evaluation(folder, name: str) -> EvaluationSection:
         section,
         plots=collections.defaultdict(lambda: FIGURE),
         result=MainResult((name,)),
-        pictures=Pictures(
-            {name: [(name, b"")]},
-            {name: [Film(name, pathlib.Path(f"film{x}"), f"{name}{x}") for x in (".gif", ".mp4")]},
-            left_out=3,
-        ),
+        pictures={
+            name: [
+                Picture(name, pathlib.Path(f"film{x}"), f"{name}{x}")
+                for x in (".gif", ".mp4", ".png")
+            ]
+        },
         bsuite={name: [BsuiteScores({name: 0.5}, {name: 0.5}, (name,))]},
         bsuite_errors={(name, 3): ValueError(name)},
         achievements={name: {name: CrafterScores({name: 1.0}, np.ones(2))}},

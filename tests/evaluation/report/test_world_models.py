@@ -34,7 +34,9 @@ def world_model(tmp_path_factory):
 
 
 def test_all_pictures_of_a_world_model_are_shown_with_their_captions(world_model):
-    captions = re.findall(r"<figcaption>grid57, (\w+) of &lt;b&gt;", world_model.read_text())
+    captions = re.findall(
+        r"<figcaption>grid57, seed \d, (\w+) of &lt;b&gt;", world_model.read_text()
+    )
     assert captions == ["other", "prediction"]
 
 
