@@ -24,7 +24,6 @@ from evaluation.contenders import (
     RANDOM,
     AlgorithmContender,
     Contender,
-    RuleContender,
 )
 from evaluation.results import LearningCurves, join_intervals
 from evaluation.scoring import statistics
@@ -230,12 +229,6 @@ class Evaluation:
             mean, error = statistics.mean(returns), statistics.standard_error(returns)
             curves[name] = np.stack([mean, mean - error, mean + error])
         return updates * self.config.agent.steps_per_update, curves
-
-    @property
-    def rules_and_baselines(self) -> list[tuple[str, str]]:
-        """The pairs of a rule, or several discoveries, and a baseline."""
-        rules = [x.name for x in self.contenders if isinstance(x, RuleContender)]
-        return [*itertools.product([*rules, *self.discoveries], self.baselines)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
