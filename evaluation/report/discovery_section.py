@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.figure import Figure
 
-from evaluation.report.discoveries import PANELS, PROBE, Discovery, Probe, best_probe
+from evaluation.report.discoveries import PANELS, PROBE, Discovery
 from evaluation.report.drawing import (
     COLOURS,
     RULE_COLOURS,
@@ -29,13 +29,13 @@ class DiscoverySection(Section):
     Attributes:
       totals: a table of one row.
       problems: sentences on metrics that are ignored.
-      scores: a table of the scores of fresh agents; empty without probes.
+      has_probes: whether fresh agents learned by its rule along the way.
     """
 
     template: ClassVar[str] = "discovery.html"
     totals: Sequence[Row]
     problems: Sequence[str]
-    scores: Sequence[Row]
+    has_probes: bool
 
     @property
     def heading(self) -> str:
@@ -54,25 +54,17 @@ def discovery_section(discovery: Discovery) -> DiscoverySection:
         "agent resets": sum(record.get("num_resets") or 0 for record in metrics),
         "non-finite": sum(record.get("non_finite_agents") or 0 for record in metrics),
     }
+    if probes := {x["meta_step"]: x[PROBE] for x in metrics if PROBE in x}:
+        best = max(probes, key=lambda step: (probes[step], step))
+        for which, step in (("newest", max(probes)), ("best", best)):
+            totals[f"fresh agents, {which}"] = f"{probes[step]:.2f} at meta-step {step:,}"
     return DiscoverySection(
         name=discovery.name,
         plots={"discovery": discovery_curves(metrics)},
         totals=[totals],
         problems=discovery.problems,
-        scores=_probe_rows(discovery.probes),
+        has_probes=bool(probes),
     )
-
-
-def _probe_rows(found: Sequence[Probe]) -> list[Row]:
-    """Return the scores of the newest and the best probe."""
-    if not found:
-        return []
-    newest, best = found[-1], best_probe(found) or found[-1]
-    scores = {f"fresh agents, meta-step {newest.meta_step:,} (newest)": newest.score}
-    if best.meta_step != newest.meta_step:
-        scores[f"fresh agents, meta-step {best.meta_step:,} (best)"] = best.score
-    column = f"mean score on {len(newest.tasks)} tasks"
-    return [{"agents": name, column: f"{score:.2f}"} for name, score in scores.items()]
 
 
 @drawn

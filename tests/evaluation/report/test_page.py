@@ -10,7 +10,6 @@ import pytest
 
 from evaluation.contenders import AlgorithmContender
 from evaluation.report import page
-from evaluation.report.discoveries import Probe
 from evaluation.report.discovery_section import DiscoverySection, discovery_section
 from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import EvaluationSection, FilesSection, without_plots
@@ -141,10 +140,8 @@ def test_an_evaluation(name, tmp_path):
 
 
 def _discovery(name: str) -> DiscoverySection:
-    config = {"suite": name, "seed": name, "probe": {"budget": 9}}
-    probes = [Probe(10, 0.5, {name: 0.5}, pathlib.Path(name))]
-    found = DISCOVERY._replace(name=name, config=config, problems=(name,), probes=probes)
-    return discovery_section(found)
+    config = {"suite": name, "seed": name}
+    return discovery_section(DISCOVERY._replace(name=name, config=config, problems=(name,)))
 
 
 @pytest.mark.parametrize("name", NAMES)
