@@ -1,14 +1,10 @@
-"""The card of a rule: its discovery, its scores beside the baselines', and where it fails.
-
-The card is Markdown. The same numbers, as JSON values, go into the rule file's header.
-"""
+"""The card of a rule, Markdown: its discovery, its scores beside the baselines', its failures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from disco_common import json_lines
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
 from evaluation.report.main_result import main_result
 from evaluation.report.tables import aggregate_rows, intervals_of, number_of, score_table
@@ -23,10 +19,8 @@ def rule_card(
     fingerprint: str,
     provenance: Mapping[str, Any],
     evaluations: Sequence[Evaluation],
-) -> tuple[str, list[dict[str, Any]]]:
-    """Return the card of a rule, and its numbers for each evaluation as JSON values.
-
-    In the numbers an estimate is a list of its fields.
+) -> str:
+    """Return the card of a rule.
 
     Args:
       name: of the rule.
@@ -37,7 +31,7 @@ def rule_card(
     Raises:
       ValueError: if the rule is not a contender of one of them.
     """
-    parts, numbers = [f"# {name}\n", _origin(provenance)], []
+    parts = [f"# {name}\n", _origin(provenance)]
     for merged in evaluations:
         own = _own_contender(merged, fingerprint)
         shown = [x for x in merged.ordered if x.kind != DISCOVERED or x.name == own.name]
@@ -52,17 +46,7 @@ def rule_card(
             _table(["task", *(x.name for x in shown)], [row[: 1 + len(shown)] for row in rows]),
             "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",
         ]
-        means = statistics.mean(merged.scores[own.name])
-        found = {
-            "tasks": list(merged.tasks),
-            "seeds": list(merged.seeds),
-            "score": merged.config.score_definition,
-            "scores": dict(zip(merged.tasks, means, strict=True)),
-            "aggregates": {x.scale.name: x.aggregates for x in compared},
-            "failures": failures,
-        }
-        numbers.append(json_lines.plain(found))
-    return "\n".join(parts), numbers
+    return "\n".join(parts)
 
 
 def _own_contender(merged: Evaluation, fingerprint: str) -> Contender:

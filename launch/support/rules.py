@@ -239,9 +239,8 @@ def export(
     if evaluations:
         path = pathlib.Path(output)
         merged = merge([read_manifest(pathlib.Path(name)) for name in evaluations])
-        text, numbers = rule_card(path.stem, fingerprint(rule), found, merged)
-        found["evaluations"] = numbers
-        write_atomically(path.with_suffix(".md"), text)
+        card = rule_card(path.stem, fingerprint(rule), found, merged)
+        write_atomically(path.with_suffix(".md"), card)
     disco.save(rule, output, found)
     return found
 
