@@ -30,7 +30,7 @@ from disco_common import json_lines
 from disco_common.files import write_atomically
 from evaluation.published import published_scores
 from evaluation.report import plots
-from evaluation.report.main_result import MainResult, main_result
+from evaluation.report.main_result import main_result
 from evaluation.report.paper_tables import on_scales, published_rows, rounded
 from evaluation.report.tables import ScoreTable, remarks, score_table
 from evaluation.scoring import statistics
@@ -49,7 +49,7 @@ class WrittenEvaluation:
     """
 
     evaluation: Evaluation
-    result: MainResult
+    result: tuple[str, ...]
     table: ScoreTable
     remarks: tuple[str, ...]
     files: tuple[pathlib.Path, ...]
@@ -112,7 +112,7 @@ def _remarks(evaluation: Evaluation, has_bsuite: bool) -> Iterator[str]:
 
 def _to_json(
     evaluation: Evaluation,
-    result: MainResult,
+    result: tuple[str, ...],
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _to_json(
             "normalized_curve": dict(ends) if curves else None,
         }
     return {
-        "result": dataclasses.asdict(result),
+        "result": {"sentences": result},
         "score": evaluation.config.score_definition,
         "seeds": evaluation.config.all_seeds,
         "environment_steps_per_run": evaluation.config.num_steps,

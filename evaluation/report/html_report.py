@@ -24,7 +24,7 @@ from evaluation.report import evaluation_files, page, plots
 from evaluation.report.discoveries import Discovery
 from evaluation.report.discovery_section import discovery_section
 from evaluation.report.drawing import Drawing, draw_line_panels
-from evaluation.report.main_result import MainResult, main_result
+from evaluation.report.main_result import main_result
 from evaluation.report.page import Row, Section
 from evaluation.report.run_files import AgentMetrics, Picture, agent_metrics, find_pictures
 from evaluation.report.tables import file_name, with_error
@@ -49,7 +49,7 @@ class EvaluationSection(Section):
 
     template: ClassVar[str] = "evaluation.html"
     merged: Evaluation
-    result: MainResult
+    result: tuple[str, ...]
     pictures: Mapping[str, Sequence[Picture]]
     metrics: Mapping[str, AgentMetrics]
     achievements: Mapping[str, Mapping[str, CrafterScores]]

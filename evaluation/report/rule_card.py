@@ -41,7 +41,7 @@ def rule_card(
         rows = [[task, *(x.text for x in cells)] for task, cells in scores.scores]
         parts += [
             _heading(merged),
-            " ".join(main_result(merged).sentences) + "\n",
+            " ".join(main_result(merged)) + "\n",
             *(_aggregates(merged, x) for x in compared),
             _table(["task", *(x.name for x in shown)], [row[: 1 + len(shown)] for row in rows]),
             "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",

@@ -13,7 +13,6 @@ from evaluation.report import page
 from evaluation.report.discovery_section import DiscoverySection, discovery_section
 from evaluation.report.drawing import Drawing
 from evaluation.report.html_report import EvaluationSection, FilesSection, without_plots
-from evaluation.report.main_result import MainResult
 from evaluation.report.run_files import Picture
 from evaluation.report.stored import merge
 from evaluation.scoring.references import Reference
@@ -111,7 +110,7 @@ def _evaluation(folder, name: str) -> EvaluationSection:
     return dataclasses.replace(
         section,
         plots=collections.defaultdict(lambda: FIGURE),
-        result=MainResult((name,)),
+        result=(name,),
         pictures={
             name: [
                 Picture(name, pathlib.Path(f"film{x}"), f"{name}{x}")
