@@ -235,8 +235,8 @@ class Configured:
           num_steps: environment steps of the whole run. The generator is closed after the report
             that reaches them. Episodes of a report of more steps do not count.
           folder: of the run; it exists. Checkpoints go there, and, before the last report, pictures
-            of behaviour, `strip.png`, and of a model's predictions, `prediction.png`
-            (`agents.pictures`). A report shows all PNG files of the folder.
+            (`agents.pictures`), as `prediction.png` of what a world model predicts. A report shows
+            all PNG files of the folder.
           checkpoint_seconds: seconds between two checkpoints, for algorithms that save any.
 
         Yields:

@@ -39,7 +39,6 @@ CONFIG = EvaluationConfig(
     budget=192,
     baselines=tuple(f"{kind}_tuned" for kind in BASELINES),  # Their networks are small.
     num_points=2,
-    strip_frames=0,
     updates_per_call=3,
 )
 PAIRS = [
