@@ -56,13 +56,13 @@ PAIRS = [
     ("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo"),
     ("minigrid:MiniGrid-DoorKey-5x5-v0", "dreamer"),
 ]
-RESUMED = [  # One of each kind, and those whose checkpoints keep the replay.
-    ("CartPole-v1", RULE),
-    ("CartPole-v1", "ppo"),
-    ("LunarLander-v3", "muesli"),
-    ("minigrid:MiniGrid-Empty-8x8-v0", "muzero"),
-    ("minigrid:MiniGrid-DoorKey-5x5-v0", "dreamer"),
-]
+RESUMED = {  # One of each kind, and those whose checkpoints keep the replay.
+    ("CartPole-v1", RULE): pytest.mark.slow,
+    ("CartPole-v1", "ppo"): pytest.mark.thorough,
+    ("LunarLander-v3", "muesli"): pytest.mark.thorough,
+    ("minigrid:MiniGrid-Empty-8x8-v0", "muzero"): pytest.mark.slow,
+    ("minigrid:MiniGrid-DoorKey-5x5-v0", "dreamer"): pytest.mark.thorough,
+}
 
 
 WORLD_MODELS = {
@@ -131,8 +131,9 @@ def test_iris_learns_from_images(tmp_path):
     require_learned(*train("CarRacing-v3?continuous=False", "iris", tmp_path))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("task", "name"), RESUMED)
+@pytest.mark.parametrize(
+    ("task", "name"), [pytest.param(*pair, marks=mark) for pair, mark in RESUMED.items()]
+)
 def test_a_run_that_was_stopped_goes_on(task, name, whole, tmp_path):
     """It ends as one that was not; in between its simulators start new episodes."""
     result, metrics = whole(task, name)
@@ -156,7 +157,7 @@ def test_every_environment_and_every_agent_is_there():
     tasks = [task for task, _ in PAIRS]
     assert len(set(tasks)) == 6
     assert min(tasks.count(task) for task in tasks) >= 2
-    assert set(RESUMED) <= set(PAIRS)
+    assert RESUMED.keys() <= set(PAIRS)
 
 
 @pytest.mark.parametrize("name", [RULE, *BASELINES, "iris"])
