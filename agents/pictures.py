@@ -92,18 +92,6 @@ def as_png(rows: Sequence[Sequence[UInt8[np.ndarray, "H W 3"]]], caption: str) -
     return buffer.getvalue()
 
 
-def strip(observations: np.ndarray, reward: float, num_frames: int, *, is_whole: bool) -> bytes:
-    """Return a PNG file of evenly spaced frames of an episode, or of its beginning, in one row.
-
-    Observations are `[steps + 1, H, W, ...]`; `reward` is the sum over the steps.
-    """
-    num_steps = len(observations) - 1
-    shown = np.unique(np.linspace(0, num_steps, num_frames).round().astype(int))
-    whole = "an episode" if is_whole else "the beginning of an episode"
-    images = [as_image(observations[i]) for i in shown]
-    return as_png([images], f"{whole}: {num_steps} steps, reward {reward:.4g}")
-
-
 def read_caption(picture: bytes) -> str:
     """Return the caption of a file of `as_png`.
 

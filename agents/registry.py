@@ -104,11 +104,11 @@ class Algorithm:
         """Return what `configured` does, as an evaluation has it.
 
         One without literature shares the network and the environments of the evaluated rules'
-        agents.
+        agents, others their network for images, if they have one.
         """
         made = self.configured(parameters)
         if self.has_literature:
-            return made
+            return made.with_images_network(shared.agent.network, shared.agent.frame_stack)
         tuned = self.with_tuned(shared, {})
         return tuned.replaced(_parsed(self.name, tuned.config, _split(parameters)[1]))
 
@@ -235,8 +235,8 @@ class Configured:
           num_steps: environment steps of the whole run. The generator is closed after the report
             that reaches them. Episodes of a report of more steps do not count.
           folder: of the run; it exists. Checkpoints go there, and, before the last report, pictures
-            of behaviour, `strip.png`, and of a model's predictions, `prediction.png`
-            (`agents.pictures`). A report shows all PNG files of the folder.
+            (`agents.pictures`), as `prediction.png` of what a world model predicts. A report shows
+            all PNG files of the folder.
           checkpoint_seconds: seconds between two checkpoints, for algorithms that save any.
 
         Yields:
@@ -270,14 +270,15 @@ class Configured:
         return self.changed(lambda config: _for_run(config, num_steps))
 
     def with_images_network(self, network: NetworkConfig, frame_stack: int) -> "Configured":
-        """Return the algorithm with a network for images, if it has no convolutions for them.
+        """Return the algorithm with a network for images, if this is one and it has none itself.
 
         The network reads some images at once. One that learns by a rule has it on all tasks.
         """
         changes = {"network": network, "frame_stack": frame_stack}
         agent = getattr(self.config, "agent", self.config)
         own = getattr(agent, "network", None)
-        if not isinstance(own, NetworkConfig) or own.channels or self.by_task:
+        is_open = isinstance(own, NetworkConfig) and not (own.channels or self.by_task)
+        if not (network.channels and is_open):
             return self
         if agent is not self.config:
             return self.replaced({f"agent.{name}": x for name, x in changes.items()})

@@ -93,7 +93,7 @@ def _show_replay(agent: Agent, dynamics: Any) -> Batch:
     example = collection.example(agent, dynamics, spec.num_environments, spec.unroll_length)
     unroll = jax.tree.map(lambda x: np.ones(x.shape, x.dtype), example)
     unroll.last[:] = False
-    layout = replay.layout(spec, _UNROLLS.value * spec.steps_per_unroll)
+    layout = replay.make_layout(spec, _UNROLLS.value * spec.steps_per_unroll)
     kept = replay.init(layout, example, np)
     for _ in range(layout.num_kept):
         kept = replay.insert(spec, kept, unroll)

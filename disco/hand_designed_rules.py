@@ -297,16 +297,16 @@ class ActorCritic(_AdvantageRule):
         if self._is_transformed:
             value_target = values.signed_hyperbolic(value_target)
         value_loss = values.value_loss_to(outputs["value"][:-1], value_target, self.max_value)
-        entropy = values.entropy(log_policy)
+        policy_entropy = values.entropy(log_policy)
         means = {
             "policy_loss": policy_loss,
             "value_loss": value_loss,
-            "entropy": entropy,
+            "entropy": policy_entropy,
             "td": targets.td,
             "advantage": targets.advantage,
         }
         metrics = jax.lax.stop_gradient({name: jnp.mean(x) for name, x in means.items()})
-        losses = policy_loss + self.value_cost * value_loss - self.entropy_cost * entropy
+        losses = policy_loss + self.value_cost * value_loss - self.entropy_cost * policy_entropy
         return losses, metrics
 
     @property

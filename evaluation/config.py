@@ -66,9 +66,6 @@ class EvaluationConfig:
       score_window: the last fraction of a run's updates; the score is the mean return over it.
       confidence: level of the confidence intervals.
       resamples: of the bootstrap.
-      strip_frames: number of frames at most in `strip.png`, a picture with the frames of one
-        episode of the trained agent side by side. It is drawn for the first seed's run on each
-        task whose observations are images. 0 for none.
       runs_at_once: per device and vectorised pass. By default one on a CPU, whose caches hold one
         agent, and all on an accelerator. It changes speed only.
       updates_per_call: most updates of an agent between two lines of `metrics.jsonl`. Lines of an
@@ -99,7 +96,6 @@ class EvaluationConfig:
     score_window: float = 0.2
     confidence: float = 0.95
     resamples: Count = 2000
-    strip_frames: AtLeast0[int] = 10
     runs_at_once: Count | None = None
     updates_per_call: Count = 50
     checkpoint_seconds: AtLeast0[float] = 600.0
@@ -113,6 +109,7 @@ class EvaluationConfig:
         "baseline_normalize_advantage",
         "actor_critic_lambda",
         "actor_critic_replay_ratio",
+        "strip_frames",
     )
 
     def __post_init__(self):

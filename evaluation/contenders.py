@@ -282,10 +282,7 @@ def _algorithm(
                 f" some (launch.tune, --tuned=FILE), or {family!r}, with its literature's settings."
             )
         return tuned_algorithm(name, family, config, tuned[family])
-    algorithm = registry.find(name)
-    made = algorithm.in_evaluation(config.shared, name.partition("/")[2])
-    if algorithm.has_literature and config.agent.network.channels:
-        made = made.with_images_network(config.agent.network, config.agent.frame_stack)
+    made = registry.find(name).in_evaluation(config.shared, name.partition("/")[2])
     prefix = f"{ALGORITHMS}.{family}."
     own = {x.removeprefix(prefix): y for x, y in changes.items() if x.startswith(prefix)}
     made = made.replaced(own).for_run(config.num_steps)

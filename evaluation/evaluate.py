@@ -204,23 +204,21 @@ def check(experiment: Experiment, contenders: Sequence[Contender]) -> None:
     """Refuse an evaluation with an impossible run, before any run starts.
 
     Raises:
-      ValueError: if a rule or an agent cannot act in an environment; if it needs experience that
-        the trainer does not support, or more than the budget; or if the results on two tasks would
-        be in one folder.
+      ValueError: if a rule or an agent cannot act in an environment; if it requires what the
+        trainer does not support, or more than the budget; or if the results on two tasks would be
+        in one folder.
     """
     _require_own_folders(task.name for task in experiment.tasks)
-    settings, checked = experiment.config.training, set()
+    settings = experiment.config.training
     for contender, task in itertools.product(contenders, experiment.tasks):
         configured = contender.configured
         task = configured.choose_images(task)
         configured.check(task, settings.num_steps)
-        if configured.trains_itself or (contender.name, task.dynamics) in checked:
-            continue
-        checked.add((contender.name, task.dynamics))
-        requirements = configured.make(task).requirements
-        require_consistent(requirements)
-        schedules(requirements, settings.num_steps)
-        settings.num_unrolls(requirements.steps_per_unroll)
+        if not configured.trains_itself:
+            requirements = configured.make(task).requirements
+            require_consistent(requirements)
+            schedules(requirements, settings.num_steps)
+            settings.num_unrolls(requirements.steps_per_unroll)
 
 
 def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
@@ -234,7 +232,8 @@ def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> N
         environments.require_declared_outputs(run.task)
     config, checked = experiment.config, set()
     for group in job_groups(runs, experiment.runs_per_job):
-        first, dynamics = group[0], group[0].task.dynamics
+        first = group[0]
+        dynamics = first.task.dynamics
         if first.trains_itself or (first.contender.name, dynamics) in checked:
             continue
         checked.add((first.contender.name, dynamics))  # The first group is the largest.

@@ -1,5 +1,6 @@
 """Films of agents: the pictures of their episodes, as GIF."""
 
+import io
 import itertools
 import pathlib
 import tempfile
@@ -14,6 +15,7 @@ from PIL import Image, ImageDraw
 import environments
 from agents import pictures
 from agents.protocol import ImaginingAgent
+from disco_common.files import write_atomically
 from environments.processes import SerialSimulators
 from evaluation import playing
 from evaluation.loading import LoadedAgent
@@ -122,12 +124,9 @@ def write(
     images = (Image.fromarray(picture) for picture, _ in zip(pictures_, number, strict=False))
     # In hundredths of a second, the file's unit. Viewers slow faster films down.
     duration = 10 * max(2, round(100.0 / fps))
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        unfinished = pathlib.Path(folder, "film.gif")
-        next(images).save(
-            unfinished, save_all=True, append_images=images, duration=duration, loop=0
-        )
-        unfinished.replace(path)
+    film, options = io.BytesIO(), {"save_all": True, "duration": duration, "loop": 0}
+    next(images).save(film, "GIF", append_images=images, **options)
+    write_atomically(path, film.getvalue())
     return next(number)
 
 

@@ -1,26 +1,18 @@
-"""Acting of a trained agent, and a picture of it.
-
-`strip` draws the frames of an episode side by side in one picture, for tasks whose observations
-are images or contain some (`agents.pictures`).
-"""
+"""Acting of a trained agent."""
 
 from typing import Any
 
 import jax
-import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents import pictures
 from agents.history import History
 from agents.protocol import Agent, Batch, Mode
 from disco_common import compilation
 from training import collection
 from training.host_collection import HostActor
 from training.passes import StaticAgent, split_agent
-
-_STEPS = 200  # Length of an episode in a picture at most.
 
 
 def play(
@@ -89,31 +81,3 @@ def frames(agent: Agent, batch: Batch | disco.Trajectory) -> Any:
         rows_before = agent.requirements.history.rows_before
         return jax.tree.map(lambda x: x[rows_before:], observation.frames)
     return observation
-
-
-def strip(
-    agent: Agent,
-    learner: Any,
-    task: environments.Environment,
-    seed: int,
-    num_frames: int,
-) -> bytes:
-    """Return a picture with frames of one of the agent's episodes, or of its start, side by side.
-
-    Its frames, `num_frames` at most, are evenly spaced. The task's observations are images, or
-    contain some (`agents.pictures.image_index`).
-
-    Returns:
-      A PNG file.
-
-    Raises:
-      SimulatorError: if a simulator failed.
-    """
-    played = play(agent, learner, task, _STEPS, 1, seed)
-    ends = np.flatnonzero(played.last[:, 0])
-    num_steps = int(ends[0]) + 1 if len(ends) else _STEPS
-    reward = float(np.sum(played.reward[:num_steps, 0]))
-    index = pictures.image_index(task.dynamics.observation_spec())
-    assert index is not None
-    seen = jax.tree.leaves(frames(agent, played))[index][: num_steps + 1, 0]
-    return pictures.strip(seen, reward, num_frames, is_whole=len(ends) > 0)

@@ -51,9 +51,6 @@ class RunResult:
         job divided by its number of runs.
       devices: that trained it.
       restarts: number of simulator processes that died and were replaced.
-      strip: PNG with frames of an episode of the trained agent side by side
-        (`evaluation.playing.strip`); empty if there is none. It is a file of its own, which is not
-        read with the result.
     """
 
     curve: Episodes
@@ -64,12 +61,9 @@ class RunResult:
     train_seconds: float
     devices: str
     restarts: int = 0
-    strip: bytes = b""
 
     @classmethod
-    def of(
-        cls, trained: TrainedRun, config: EvaluationConfig, devices: str, strip: bytes = b""
-    ) -> "RunResult":
+    def of(cls, trained: TrainedRun, config: EvaluationConfig, devices: str) -> "RunResult":
         """Return the result of a finished run, by an evaluation's intervals and window."""
         per_update = config.agent.steps_per_update
         ends, window_start = config.intervals
@@ -96,7 +90,6 @@ class RunResult:
             train_seconds=trained.train_seconds,
             devices=devices,
             restarts=trained.restarts,
-            strip=strip,
         )
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import jax
 
 import environments
-from agents import pictures
 from agents.protocol import Agent, ExaminedAgent
 from disco_common import compilation, json_lines, keys
 from disco_common.files import write_atomically
@@ -172,7 +171,8 @@ def train_runs(
       ValueError: if the agent cannot act there, or its replay does not fit in memory.
     """
     compilation.limit_programs()
-    first, settings = group[0], config.training
+    first = group[0]
+    settings = config.training
     if first.trains_itself:
         one = self_contained.train(first.contender.configured, first, settings, report)
         return [RunResult.of(one, config, "unknown (self-contained agent)")]
@@ -186,8 +186,7 @@ def train_runs(
         records.save_agent(run.folder, one.learner)
         with _keeping_result(run, "examination results"):
             _examine(run, agent, one.learner)
-        strip = _strip(run, config, agent, one.learner)
-        found.append(RunResult.of(one, config, _devices(), strip))
+        found.append(RunResult.of(one, config, _devices()))
     return found
 
 
@@ -201,20 +200,6 @@ def _keeping_result(run: ContenderRun, missing: str) -> Iterator[None]:
         yield
     except Exception as error:
         _log.warning("There are no %s of %s: %r", missing, run, error, exc_info=True)
-
-
-def _strip(run: ContenderRun, config: EvaluationConfig, agent: Agent, learner: Any) -> bytes:
-    """Return a picture with frames of the trained agent; empty if there is none or it fails."""
-    if (
-        config.strip_frames == 0
-        or run.index
-        or not agent.requirements.updates
-        or pictures.image_index(run.task.dynamics.observation_spec()) is None
-    ):
-        return b""
-    with _keeping_result(run, "pictures"):
-        return playing.strip(agent, learner, run.task, config.seed, config.strip_frames)
-    return b""
 
 
 def _examine(run: ContenderRun, agent: Agent, learner: Any) -> None:

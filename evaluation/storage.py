@@ -24,8 +24,6 @@ A run's folder, runs/<contender>/<task>/seed_<n>/, holds
     result.json                the run's result, once it is finished; the run is not repeated then
     failure.txt                the traceback of its newest failure, until it is finished
     result.json.damaged        a result that could not be read; its run was repeated
-    strip.png                  frames of an episode of the trained agent, side by side in one
-                               picture; for the first seed of agents that learn from images
     prediction.png, …
                                of agents with a world model: what it makes of frames, what it
                                predicts beside what happened, what it imagines
@@ -57,10 +55,8 @@ from evaluation.results import Episodes, RunResult
 _CHECKSUM = "crc32"
 _RESULT = "result.json"
 FAILURE = "failure.txt"
-STRIP = "strip.png"
 REFERENCES = "references.json"  # Of the tasks, in the folder of an evaluation.
-_PICTURES = (STRIP, "prediction.png")
-FILMS = (".gif", ".mp4")
+_PICTURES = (".png", ".gif", ".mp4")
 # Characters that are not percent-encoded in names of folders, besides letters, digits and `_.-~`.
 _ORDINARY = " !#$&'()+,:;=@[]^{}"
 _LONGEST = 200  # Bytes. File systems allow 255, of which some are for suffixes.
@@ -110,14 +106,8 @@ def _limited(quoted: str, name: str) -> str:
 
 
 def picture_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the pictures in a run's folder: an episode, the world model's, all others."""
-    found = {path.name: path for path in sorted(folder.glob("*.png"))}
-    return list({name: found[name] for name in (*_PICTURES, *found) if name in found}.values())
-
-
-def film_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Return the films in a run's folder, by name."""
-    return sorted(path for path in folder.glob("*") if path.suffix.lower() in FILMS)
+    """Return the pictures and films in a run's folder, by name."""
+    return sorted(path for path in folder.glob("*") if path.suffix.lower() in _PICTURES)
 
 
 def save(run: pathlib.Path, result: RunResult) -> None:
@@ -129,12 +119,9 @@ def save(run: pathlib.Path, result: RunResult) -> None:
     found = {
         name: value._asdict() if isinstance(value, Episodes) else value
         for name, value in vars(result).items()
-        if name != "strip"
     }
     values = json_lines.plain(found)
     run.mkdir(parents=True, exist_ok=True)
-    if result.strip:
-        write_atomically(run / STRIP, result.strip)
     text = json_lines.dumps(values | {_CHECKSUM: json_lines.crc32(values)})
     write_atomically(run / _RESULT, text + "\n")
     (run / FAILURE).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ installed: the command reads only the settings and the rules.
 
 With evaluations of that rule (workdirs of `launch.evaluate`), the command also writes a card,
 `first.md`: the tasks of the discovery, a comparison with the other contenders, and the tasks on
-which the rule fails. The file's header has the same figures.
+which the rule fails.
 """
 
 import pathlib

@@ -128,7 +128,8 @@ def golden_cases(
 ) -> pytest.MarkDecorator:
     """Runs a test for every `case` of a kind, in float64, whose tolerance is 1e-6, and float32.
 
-    Those of float32 are slow tests: they repeat the others.
+    Those of float32 repeat the others. They are slow tests; where they compile a rule, all but the
+    first are thorough ones.
 
     Args:
       kind: FORMAT.md's.
@@ -149,14 +150,21 @@ def golden_cases(
         pytest.param(
             Case(kind, entry["file"], entry["attrs"], entry.get("inputs_from"), precision),
             id=f"{pathlib.PurePath(entry['file']).stem}-{precision}",
-            marks=[pytest.mark.slow]
-            if precision == "float32" or (only_first_is_fast and i > 0)
-            else [],
+            marks=_marks(kind, precision, i, only_first_is_fast),
         )
         for i, entry in enumerate(chosen)
         for precision in ("float32", "float64")
     ]
     return pytest.mark.parametrize("case", cases)
+
+
+def _marks(
+    kind: str, precision: str, index: int, only_first_is_fast: bool
+) -> list[pytest.MarkDecorator]:
+    if precision == "float32":
+        compiles = kind != "value_utils"
+        return [pytest.mark.thorough if compiles and index > 0 else pytest.mark.slow]
+    return [pytest.mark.slow] if only_first_is_fast and index > 0 else []
 
 
 @functools.cache

@@ -12,6 +12,8 @@ from statistics import fmean
 
 import pytest
 
+from tests.launch.common import outcomes_of
+
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = [*(ROOT / "docs" / "guide").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md")]
 
@@ -54,8 +56,9 @@ def _run(arguments, package, folder):
 def test_a_package_of_ones_own_takes_part_in_all(package, tmp_path):
     module, commands = package
     for line in commands.strip().splitlines():
-        done = _run(line.split()[1:], module, tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
+        command = line.replace("=runs/", f"={tmp_path}/runs/").split()[2:]  # python -m
+        [(status, output)] = outcomes_of({"": command}, 600.0, [str(module)]).values()
+        assert status == 0, output
     report = tmp_path / "runs" / "lamps" / "report"
     with (report / "scores.csv").open() as file:
         runs = [row for row in csv.DictReader(file) if row["scale"] == "return"]
@@ -104,34 +107,35 @@ def test_a_module_of_ones_own_needs_no_package(tmp_path):
         ["-m", "launch.evaluate", *names[1].split(), *small, "--workdir=run"], ROOT, tmp_path
     )
     assert done.returncode == 0, done.stderr
-    run = "run/runs/my_dqn:ALGORITHM_learning_rate=0.003/my_lamps:make_4/seed_0"
-    watch = ["-m", "launch.watch", f"--run={run}", "--output=film.gif"]
-    refused = _run(watch, ROOT, tmp_path)
-    assert refused.returncode == 2
-    assert "A file names 'my_dqn:ALGORITHM', for which a module would be imported" in refused.stderr
-    assert _run([*watch, "--imports"], ROOT, tmp_path).returncode == 0
+    run = tmp_path / "run/runs/my_dqn:ALGORITHM_learning_rate=0.003/my_lamps:make_4/seed_0"
+    watch = ("launch.watch", f"--run={run}", f"--output={tmp_path / 'film.gif'}")
+    other = f"--workdir={tmp_path / 'other'}"
+    cases = {
+        "named in a file": watch,
+        "allowed": (*watch, "--imports"),
+        "unknown": ("launch.evaluate", "--rule=", "--suite=my_lamps:no_such", other),
+    }
+    found = outcomes_of(cases, path=[str(tmp_path)])
+    assert [status for status, _ in found.values()] == [2, 0, 2], found
+    named = "A file names 'my_dqn:ALGORITHM', for which a module would be imported"
+    assert named in found["named in a file"][1]
     assert (tmp_path / "film.gif").is_file()
-    unknown = ["-m", "launch.evaluate", "--rule=", "--suite=my_lamps:no_such", "--workdir=other"]
-    refused = _run(unknown, ROOT, tmp_path)
-    assert refused.returncode == 2
-    assert "'my_lamps:no_such' cannot be imported: AttributeError" in refused.stderr
+    assert "'my_lamps:no_such' cannot be imported: AttributeError" in found["unknown"][1]
 
 
 def test_an_agent_is_refused_where_it_cannot_act(package, tmp_path):
-    arguments = ["--agent=counting", "--suite=catch/5x5", f"--workdir={tmp_path}/runs"]
-    done = _run(["-m", "launch.evaluate", *arguments], package[0], tmp_path)
-    assert done.returncode == 2
-    assert "Counting is for lamps, not for catch/5x5." in done.stderr
+    command = ("launch.evaluate", "--agent=counting", "--suite=catch/5x5")
+    cases = {"": (*command, f"--workdir={tmp_path}/runs")}
+    [(status, output)] = outcomes_of(cases, path=[str(package[0])]).values()
+    assert status == 2
+    assert "Counting is for lamps, not for catch/5x5." in output
 
 
 def test_names_of_other_packages_are_among_those_that_are_known(package, tmp_path):
-    done = _run(
-        ["-m", "launch.evaluate", "--suite=lamp", f"--workdir={tmp_path}/runs"],
-        package[0],
-        tmp_path,
-    )
-    assert done.returncode == 2
-    assert "lamps" in done.stderr
+    cases = {"": ("launch.evaluate", "--suite=lamp", f"--workdir={tmp_path}/runs")}
+    [(status, output)] = outcomes_of(cases, path=[str(package[0])]).values()
+    assert status == 2
+    assert "lamps" in output
 
 
 @pytest.mark.slow
@@ -165,13 +169,13 @@ def _commands(page):
 
 
 @pytest.mark.slow
-def test_commands_of_pages_have_the_flags_that_pages_give_them(tmp_path):
+def test_commands_of_pages_have_the_flags_that_pages_give_them():
     flags = {}
     for page in PAGES:
         for command, names in _commands(page):
             flags.setdefault(command, set()).update(names)
     assert {"launch.discover", "launch.evaluate", "launch.watch"} <= flags.keys()
+    helps = outcomes_of({command: (command, "--helpfull") for command in flags})
     for command, names in flags.items():
-        done = _run(["-m", command, "--helpfull"], ROOT, tmp_path)
-        known = set(re.findall(r"--(?:\[no\])?(\w+)", done.stdout))
+        known = set(re.findall(r"--(?:\[no\])?(\w+)", helps[command][1]))
         assert names <= known, f"{command}: {names - known}"

@@ -18,8 +18,8 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.slow
-def test_nothing_is_wrong_with_some_hundred_cases():
-    command = [sys.executable, "-m", "tests.fuzz", "--seconds=25", "--seed=1"]
+def test_nothing_is_wrong_with_some_cases():
+    command = [sys.executable, "-m", "tests.fuzz", "--seconds=8", "--seed=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout
     assert " rule, " in done.stdout

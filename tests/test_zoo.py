@@ -24,8 +24,13 @@ def test_card_says_how_it_was_found(name):
     assert provenance["environments"] in card
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", disco.zoo())
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x, marks=pytest.mark.thorough if x == "evolved" else pytest.mark.slow)
+        for x in disco.zoo()
+    ],
+)
 def test_fresh_agents_learn_by_it(name, tmp_path):
     """Catch, which it was not discovered on: 1 is a caught ball, -1 a missed one."""
     config = EvaluationConfig(seeds=3, budget=300 * EvaluationConfig().agent.steps_per_update)

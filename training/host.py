@@ -108,15 +108,15 @@ class _Training:
         # The kinds of update that were made at least once, and the seconds of the first of each.
         self._was_compiled, self._compile_seconds = set[str](), 0.0
         self._records = Records(run.folder)
-        replay = self._restore(dynamics)
+        restored = self._restore(dynamics)
         # The seed differs from that before an interruption and from those of other runs.
         seed = environments.seed_of(run.task.name, run.seed, self._unrolls)
         self._pipeline = HostPipeline(
             agent, dynamics, run.task.params, seed, acting_device(), num_steps=settings.num_steps
         )
         self._clock = DeviceClock()
-        if replay is not None:
-            self._pipeline.resume(replay)
+        if restored is not None:
+            self._pipeline.resume(restored)
 
     def close(self) -> None:
         """End the environments."""
@@ -126,7 +126,7 @@ class _Training:
     def _key(self, purpose: Purpose, *address: int) -> PRNGKeyArray:
         return keys.key(self._run.seed, purpose, keys.code(self._run.task.name), *address)
 
-    def _saved(self, replay: Callable[[], Replay]) -> dict[str, Any]:
+    def _saved(self, filled_replay: Callable[[], Replay]) -> dict[str, Any]:
         """Return what a checkpoint contains, with the replay if it is part of it."""
         progress = {
             "is_finite": self._records.is_finite,
@@ -137,7 +137,9 @@ class _Training:
         state = {"learner": self._state, "past": jax.tree.map(np.asarray, progress)}
         replay_spec = self._requirements.replay
         return state | (
-            {"replay": replay()} if replay_spec is not None and replay_spec.in_checkpoints else {}
+            {"replay": filled_replay()}
+            if replay_spec is not None and replay_spec.in_checkpoints
+            else {}
         )
 
     def _restore(self, dynamics: environments.HostEnvironment) -> Replay | None:
@@ -146,7 +148,7 @@ class _Training:
 
         def filled(unrolls: int) -> Replay:
             whole: Any = replay.of_agent(self._agent, dynamics, num_steps)
-            return replay.filled(replay.layout(self._requirements, num_steps), whole, unrolls)
+            return replay.filled(replay.make_layout(self._requirements, num_steps), whole, unrolls)
 
         restored = self._checkpoints.restore(
             lambda unrolls: self._saved(lambda: jax.eval_shape(lambda: filled(unrolls)))

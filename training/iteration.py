@@ -40,7 +40,7 @@ def init(
     key: PRNGKeyArray,
     num_steps: int | None = None,
 ) -> TrainingState:
-    """Return the state of a run before its first unroll; `num_steps` is as of `replay.layout`."""
+    """Return the state of a run before its first unroll; `num_steps` as in `make_layout`."""
     learner_key, actor_key = _split(agent, key)
     learner, requirements = initial_state(agent, learner_key), agent.requirements
     actor = collection.start(agent, dynamics, task_params, actor_key, requirements.num_environments)
@@ -57,7 +57,7 @@ def init(
                 requirements.unroll_length,
             )[1]
         )
-        kept = replay.init(replay.layout(requirements, num_steps), shapes)
+        kept = replay.init(replay.make_layout(requirements, num_steps), shapes)
     return TrainingState(
         learner=learner, actor=actor, replay=kept, updates=jnp.zeros((), jnp.int32)
     )

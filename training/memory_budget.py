@@ -39,7 +39,7 @@ def free_memory() -> int:
 
 
 def replay_bytes(agent: Agent, dynamics: Any, num_steps: int | None = None) -> int:
-    """Return the bytes of an agent's full replay, 0 for none; `num_steps` as in `replay.layout`."""
+    """Return the bytes of an agent's full replay, 0 for none; `num_steps` as in `make_layout`."""
     return replay.num_bytes(jax.eval_shape(lambda: replay.of_agent(agent, dynamics, num_steps)))
 
 

@@ -67,7 +67,7 @@ class ReplayLayout:
         return kept * self.num_environments
 
 
-def layout(requirements: Requirements, num_steps: int | None = None) -> ReplayLayout:
+def make_layout(requirements: Requirements, num_steps: int | None = None) -> ReplayLayout:
     """Return the sizes of an agent's replay.
 
     The environment steps of a run bound the replay's; `num_steps` is None for no bound.
@@ -89,7 +89,7 @@ def layout(requirements: Requirements, num_steps: int | None = None) -> ReplayLa
 
 def layout_of(requirements: Requirements, replay: "Replay") -> ReplayLayout:
     """Return the sizes of an existing replay."""
-    whole = layout(requirements)
+    whole = make_layout(requirements)
     num_slots = replay.rows["transition"]["reward"].shape[0] // requirements.unroll_length
     return dataclasses.replace(whole, num_kept=num_slots - (whole.num_slots - whole.num_kept))
 
@@ -150,14 +150,14 @@ def init(layout: ReplayLayout, example: Batch, library: Any = jnp) -> Replay:
 def of_agent(
     agent: Agent, dynamics: Any, num_steps: int | None = None, library: Any = jnp
 ) -> Replay | None:
-    """Return an agent's empty replay; None if it has none. Arguments are as of `layout`, `init`."""
+    """Return an agent's empty replay; or None. Arguments as in `make_layout`, `init`."""
     requirements = agent.requirements
     if requirements.replay is None:
         return None
     unroll = collection.example(
         agent, dynamics, requirements.num_environments, requirements.unroll_length
     )
-    return init(layout(requirements, num_steps), unroll, library)
+    return init(make_layout(requirements, num_steps), unroll, library)
 
 
 def insert(requirements: Requirements, replay: Replay, unroll: Batch) -> Replay:

@@ -77,14 +77,14 @@ class TrainingConfig:
 
 def require_consistent(requirements: Requirements) -> None:
     """Raise a `ValueError` that names all inconsistencies in what an agent asks for."""
-    replay, asked = requirements.replay, []
+    replay_spec, asked = requirements.replay, []
     if len({update.name for update in requirements.updates}) < len(requirements.updates):
         asked.append("two kinds of update of one name")
-    if replay is not None and replay.online and not replay.anywhere:
+    if replay_spec is not None and replay_spec.online and not replay_spec.anywhere:
         asked.append("an online queue of unrolls (expected ReplaySpec.anywhere)")
-    if replay is not None and replay.online and len(requirements.updates) > 1:
+    if replay_spec is not None and replay_spec.online and len(requirements.updates) > 1:
         asked.append("an online queue for several kinds of update")
-    if replay is not None and replay.anywhere and requirements.history.memory:
+    if replay_spec is not None and replay_spec.anywhere and requirements.history.memory:
         asked.append(
             "a recurrent memory stored with each unroll beside sequences that begin anywhere"
             " (expected `act` to return it among the extras)"
@@ -102,16 +102,16 @@ def require_consistent(requirements: Requirements) -> None:
 
 
 def _inconsistencies(requirements: Requirements, update: UpdateSpec) -> Iterator[str]:
-    replay, number = requirements.replay, requirements.num_environments
+    replay_spec, number = requirements.replay, requirements.num_environments
     fresh = update.batch_size - update.num_replayed
-    is_any = replay is not None and replay.anywhere and not fresh
-    is_online = replay is not None and replay.online
+    is_any = replay_spec is not None and replay_spec.anywhere and not fresh
+    is_online = replay_spec is not None and replay_spec.online
     if fresh not in (0, number):
         yield (
             f"a batch with {fresh} fresh sequences (expected none, or one of each of {number}"
             " environments)"
         )
-    if update.num_replayed and replay is None:
+    if update.num_replayed and replay_spec is None:
         yield "replayed sequences without a replay"
     if (update.length is not None or update.context) and not is_any:
         yield (
@@ -178,7 +178,7 @@ def schedules(requirements: Requirements, num_steps: int) -> dict[str, Schedule]
       ValueError: if a replay can never contain the sequences that an update requires, or an update
         is never due.
     """
-    layout = None if requirements.replay is None else replay.layout(requirements, num_steps)
+    layout = None if requirements.replay is None else replay.make_layout(requirements, num_steps)
     return {update.name: schedule(requirements, update, layout) for update in requirements.updates}
 
 

@@ -89,8 +89,8 @@ def draw(bandits: Bandits, high: float, num_candidates: int, key: PRNGKeyArray) 
     gumbel = jax.random.gumbel(noise, score.shape, score.dtype)
     keys = jnp.where(bandits.is_greedy[:, None], score, score + gumbel)
     shuffled = jax.random.permutation(order, score.shape[1])
-    best = jax.lax.top_k(keys[:, shuffled], num_candidates)[1]
-    tiles = shuffled[best].reshape(-1)
+    highest = jax.lax.top_k(keys[:, shuffled], num_candidates)[1]
+    tiles = shuffled[highest].reshape(-1)
     return _inside(bandits, high, jax.random.choice(which, tiles), place)
 
 

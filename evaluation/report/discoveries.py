@@ -53,23 +53,14 @@ class Discovery(NamedTuple):
     Attributes:
       name: for headings.
       config: its settings, JSON values.
-      metrics: the records of its `metrics.jsonl`, at least one.
+      metrics: see `read_metrics`; at least one record.
       problems: sentences on records that are ignored.
-      probes: the scores of fresh agents, in order.
     """
 
     name: str
     config: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
     problems: Sequence[str] = ()
-    probes: Sequence[Probe] = ()
-
-    @property
-    def probe_budget(self) -> int | None:
-        """Environment steps of the fresh agents; None of a discovery without probes."""
-        found = self.config.get("probe")
-        budget = found.get("budget") if isinstance(found, dict) else None
-        return budget if isinstance(budget, int) else None
 
 
 def read_discovery(folder: pathlib.Path) -> Discovery:
@@ -88,11 +79,7 @@ def read_discovery(folder: pathlib.Path) -> Discovery:
     except (OSError, ValueError) as error:
         reason = str(error).rstrip(".")
         raise ValueError(f"{str(folder)!r} has no config that can be read: {reason}.") from error
-    try:
-        probes = read_probes(folder)
-    except ValueError:  # Which `read_metrics` has named.
-        probes = []
-    return Discovery(folder.name, config, metrics, problems, probes)
+    return Discovery(folder.name, config, metrics, problems)
 
 
 def read_probes(folder: pathlib.Path) -> list[Probe]:

@@ -1,21 +1,13 @@
-"""Discoveries in a report: their section on its page, and the figures of one and of a sweep.
-
-Beside the scores of a discovery's fresh agents stand those of other contenders: of evaluations in
-the same report that have all of the probes' tasks, and the budget of the fresh agents.
-"""
+"""Discoveries in a report: their section on its page, and the figures of one and of a sweep."""
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from disco_common.terminal import printable
-from evaluation.contenders import RANDOM
-from evaluation.report.discoveries import PANELS, PROBE, Discovery, Probe, best_probe
+from evaluation.report.discoveries import PANELS, PROBE, Discovery
 from evaluation.report.drawing import (
     COLOURS,
     RULE_COLOURS,
@@ -26,8 +18,6 @@ from evaluation.report.drawing import (
     with_thousands,
 )
 from evaluation.report.page import Row, Section
-from evaluation.scoring.evaluation import Evaluation
-from evaluation.scoring.references import by_references
 
 _PROBE_PANEL = "score of fresh agents on discovery tasks (0: random policy, 1: reference)"
 
@@ -39,30 +29,21 @@ class DiscoverySection(Section):
     Attributes:
       totals: a table of one row.
       problems: sentences on metrics that are ignored.
-      scores: a table of the scores of fresh agents and of others; empty without probes.
-      probe_command: arguments of launch.evaluate that evaluate baselines on the probes' tasks;
-        empty if some are shown, or without probes.
+      has_probes: whether fresh agents learned by its rule along the way.
     """
 
     template: ClassVar[str] = "discovery.html"
     totals: Sequence[Row]
     problems: Sequence[str]
-    scores: Sequence[Row]
-    probe_command: str
+    has_probes: bool
 
     @property
     def heading(self) -> str:
         return f"Discovery: {self.name}"
 
 
-def discovery_section(
-    discovery: Discovery, evaluations: Sequence[Evaluation] = ()
-) -> DiscoverySection:
-    """Return the section of a discovery beside evaluations in the same report."""
-    found, baselines = discovery.probes, probe_baselines(discovery, evaluations)
-    command = ""
-    if found and not baselines:
-        command = f"--suite={','.join(found[0].tasks)} --config.budget={discovery.probe_budget}"
+def discovery_section(discovery: Discovery) -> DiscoverySection:
+    """Return the section of a discovery."""
     metrics, last = discovery.metrics, discovery.metrics[-1]
     totals = {
         "meta-steps": f"{last['meta_step']:,}",
@@ -73,65 +54,27 @@ def discovery_section(
         "agent resets": sum(record.get("num_resets") or 0 for record in metrics),
         "non-finite": sum(record.get("non_finite_agents") or 0 for record in metrics),
     }
+    if probes := {x["meta_step"]: x[PROBE] for x in metrics if PROBE in x}:
+        best = max(probes, key=lambda step: (probes[step], step))
+        for which, step in (("newest", max(probes)), ("best", best)):
+            totals[f"fresh agents, {which}"] = f"{probes[step]:.2f} at meta-step {step:,}"
     return DiscoverySection(
         name=discovery.name,
-        plots={"discovery": discovery_curves(metrics, baselines)},
+        plots={"discovery": discovery_curves(metrics)},
         totals=[totals],
         problems=discovery.problems,
-        scores=_probe_rows(found, baselines),
-        probe_command=command,
+        has_probes=bool(probes),
     )
 
 
-def probe_baselines(discovery: Discovery, evaluations: Sequence[Evaluation]) -> dict[str, float]:
-    """Return the scores of contenders on a discovery's probe tasks, on the probes' scale.
-
-    They are by contender the mean over the tasks (`references.by_references`), of evaluations that
-    have the tasks, their references and the budget; empty without probes, or if none fits.
-    Contenders without a run on some task are left out.
-    """
-    found: dict[str, float] = {}
-    tasks, budget = (list(x.tasks) for x in discovery.probes[:1]), discovery.probe_budget
-    for probed, merged in itertools.product(tasks, evaluations):
-        per_update = merged.config.agent.steps_per_update
-        if budget is None or merged.config.num_steps != budget // per_update * per_update:
-            continue
-        if not set(probed) <= set(merged.tasks) & set(merged.references):
-            continue
-        places = [merged.tasks.index(task) for task in probed]
-        known = [merged.references[task] for task in probed]
-        for name, all_scores in merged.scores.items():
-            scores = all_scores[places]
-            if name != RANDOM and np.isfinite(scores).any(axis=1).all():
-                found.setdefault(name, float(np.mean(by_references(scores, known))))
-    return found
-
-
-def _probe_rows(found: Sequence[Probe], baselines: Mapping[str, float]) -> list[Row]:
-    """Return the scores of the newest and the best probe, and of others, the best first."""
-    if not found:
-        return []
-    newest, best = found[-1], best_probe(found) or found[-1]
-    scores = {f"fresh agents, meta-step {newest.meta_step:,} (newest)": newest.score}
-    if best.meta_step != newest.meta_step:
-        scores[f"fresh agents, meta-step {best.meta_step:,} (best)"] = best.score
-    ranked = sorted((scores | dict(baselines)).items(), key=lambda pair: -pair[1])
-    column = f"mean score on {len(newest.tasks)} tasks"
-    return [{"agents that learn by": name, column: f"{score:.2f}"} for name, score in ranked]
-
-
 @drawn
-def discovery_curves(
-    metrics: Sequence[Mapping[str, Any]], baselines: Mapping[str, float] | None = None
-) -> Figure:
+def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> Figure:
     """Return a plot of a discovery's metrics by meta-step, as means over the population.
 
     Probes have the first panel. That of the meta-return has a band from the lower to the upper
     quartile of the agents, that of the agents' ages a thin line for each agent.
 
-    Args:
-      metrics: the records of the discovery (`evaluation.report.discoveries`).
-      baselines: scores of other contenders on the probes' tasks, by name.
+    `metrics` are the records of the discovery (`evaluation.report.discoveries`).
     """
     probes = {x["meta_step"]: x[PROBE] for x in metrics if PROBE in x}
     steps = [record["meta_step"] for record in metrics]
@@ -147,7 +90,11 @@ def discovery_curves(
     low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
     by_name["a"].fill_between(steps, low, high, color=RULE_COLOURS[0], alpha=0.18, linewidth=0)
     if probes:
-        _draw_probes(by_name["e"], probes, baselines or {})
+        by_name["e"].plot(list(probes), list(probes.values()), **style | {"marker": "o"})
+        for height in (0.0, 1.0):
+            by_name["e"].axhline(height, color="black", linewidth=0.8, linestyle=":")
+        by_name["e"].set_title(_PROBE_PANEL)
+        by_name["e"].xaxis.set_tick_params(labelbottom=True)
     ages, panel = np.array([x["agents"]["steps_since_reset"] for x in metrics]), by_name["f"]
     panel.plot(steps, ages, linewidth=0.6, alpha=0.25, **style | {"color": COLOURS[0]})
     panel.plot(steps, ages.mean(axis=1), linewidth=1.3, **style)
@@ -158,19 +105,6 @@ def discovery_curves(
     panel.yaxis.set_major_formatter(with_thousands())
     figure.suptitle("Discovery: mean over the agents; band: their middle half")
     return figure
-
-
-def _draw_probes(panel: Axes, probes: Mapping[int, float], baselines: Mapping[str, float]) -> None:
-    """Draw the scores of fresh agents by meta-step, beside those of others."""
-    panel.plot(list(probes), list(probes.values()), color=RULE_COLOURS[0], marker="o")
-    for height in (0.0, 1.0):
-        panel.axhline(height, color="black", linewidth=0.8, linestyle=":")
-    for (name, score), colour in zip(baselines.items(), itertools.cycle(COLOURS), strict=False):
-        panel.axhline(score, color=colour, linewidth=1.0, linestyle="--")
-        place = (1.0, score), panel.get_yaxis_transform()
-        panel.annotate(printable(name), place[0], xycoords=place[1], color=colour, va="center")
-    panel.set_title(_PROBE_PANEL)
-    panel.xaxis.set_tick_params(labelbottom=True)
 
 
 @drawn

@@ -1,11 +1,11 @@
 """The files that an evaluation writes when its runs are finished, and the CSV tables of a report.
 
-results.json        the main result, and every number: curves and scores of each run, settings,
-                    provenance
+results.json        the main result, each contender's settings and times, provenance, and the mean
+                    normalised score along the budget
 scores.csv, episode_means.csv, curves.csv, aggregates.csv, comparisons.csv, published.csv,
-bsuite.csv          the same as tables, as far as there are any
+bsuite.csv          all other numbers as tables, as far as there are any
 curves.png, .svg    learning curves, one panel per task
-aggregate.png, .svg the mean normalised score along the budget; not with one seed
+aggregate.png, .svg the IQM of normalised scores along the budget; not with one seed
 
 The tables are long and tidy, one fact a row, only numbers in number columns; unknown numbers are
 empty. `templates/files.html` describes the columns; those of `launch.report` have the column
@@ -28,10 +28,9 @@ import pandas as pd
 
 from disco_common import json_lines
 from disco_common.files import write_atomically
-from evaluation.config import EvaluationConfig
 from evaluation.published import published_scores
 from evaluation.report import plots
-from evaluation.report.main_result import MainResult, main_result
+from evaluation.report.main_result import main_result
 from evaluation.report.paper_tables import on_scales, published_rows, rounded
 from evaluation.report.tables import ScoreTable, remarks, score_table
 from evaluation.scoring import statistics
@@ -50,7 +49,7 @@ class WrittenEvaluation:
     """
 
     evaluation: Evaluation
-    result: MainResult
+    result: tuple[str, ...]
     table: ScoreTable
     remarks: tuple[str, ...]
     files: tuple[pathlib.Path, ...]
@@ -83,7 +82,7 @@ def write_evaluation(
         **plots.learning_curves(evaluation, shown).files("curves"),
     }
     if evaluation.by_references is not None and evaluation.config.seeds > 1:
-        files |= plots.mean_curves(evaluation.by_references, shown).files("aggregate")
+        files |= plots.efficiency(evaluation.by_references, shown).files("aggregate")
     for name, content in files.items():
         write_atomically(folder / name, content)
     for error in errors.values():
@@ -113,102 +112,38 @@ def _remarks(evaluation: Evaluation, has_bsuite: bool) -> Iterator[str]:
 
 def _to_json(
     evaluation: Evaluation,
-    result: MainResult,
+    result: tuple[str, ...],
     descriptions: Mapping[str, dict[str, Any]],
     provenance: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the contents of `results.json`.
 
-    Missing numbers are null. Nested lists are indexed in the order that their names say. The
-    learning rate of a contender that has none is null. A contender's `start_seconds` and
-    `train_seconds` are sums of wall times over its jobs (`evaluation.results.LearningCurves`);
-    `start_seconds` of runs in host environments is 0.
+    A number that a table or `references.json` has is not repeated. Missing numbers are null. A
+    contender's `start_seconds` and `train_seconds` are sums of wall times over its jobs
+    (`evaluation.results.LearningCurves`); `start_seconds` of runs in host environments is 0.
     """
-    config, compared = evaluation.config, evaluation.by_references
-    curve_steps, curves, estimates = [], {}, {}
+    compared, curve_steps, curves = evaluation.by_references, [], {}
     if compared is not None:
         curve_steps, curves = compared.curves(statistics.mean_over_tasks)
-        estimates = {
-            name: {label: x._asdict() for label, x in own.items()}
-            for name, own in compared.aggregates.items()
-        }
-    improvement, differences = _pairs_to_json(evaluation)
     contenders = {}
     for name, description in descriptions.items():
         ends = zip(("mean", "low", "high"), curves.get(name, ()), strict=bool(curves))
-        steps = evaluation.contender_curves[name].updates * config.agent.steps_per_update
         contenders[name] = {
             **description,
-            "normalized_score": estimates.get(name, {}),
             "tasks_above_random": evaluation.above_random.get(name),
             "normalized_curve": dict(ends) if curves else None,
-            "curve_environment_steps": steps,
-            "tasks": _tasks_to_json(evaluation, name),
         }
     return {
-        "result": dataclasses.asdict(result),
-        "score": config.score_definition,
-        "normalized_score": "(score - random policy's) / (reference - random policy's), both of"
-        " which are constants (references)",
-        "config": _config_to_json(config, descriptions),
-        "seeds": config.all_seeds,
-        "environment_steps_per_run": config.num_steps,
+        "result": {"sentences": result},
+        "score": evaluation.config.score_definition,
+        "seeds": evaluation.config.all_seeds,
+        "environment_steps_per_run": evaluation.config.num_steps,
         "provenance": provenance,
         "tasks": evaluation.tasks,
-        "best_baseline_score": dict(zip(evaluation.tasks, evaluation.best_baseline, strict=True)),
-        "references": {name: dataclasses.asdict(x) for name, x in evaluation.references.items()},
-        "discoveries": {
-            several: {"rules": names, "normalized_score": estimates.get(several, {})}
-            for several, names in evaluation.discoveries.items()
-        },
+        "discoveries": evaluation.discoveries,
         "left_out_of_means": evaluation.left_out,
-        "probability_of_improvement": improvement,
-        "differences_of_mean_normalized_score": differences,
         "normalized_curve_environment_steps": list(map(int, curve_steps)),
         "contenders": contenders,
-    }
-
-
-def _config_to_json(
-    config: EvaluationConfig, descriptions: Mapping[str, dict[str, Any]]
-) -> dict[str, Any]:
-    """Return the settings; their learning rate is null if no contender learned by it."""
-    settings = dataclasses.asdict(config)
-    origins = {x["source"].get("learning_rate_from") for x in descriptions.values()}
-    if "config.agent.learning_rate" not in origins:
-        settings["agent"]["learning_rate"] = None
-    return settings
-
-
-def _pairs_to_json(evaluation: Evaluation) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the probabilities of improvement and the differences of rules and baselines."""
-    compared = evaluation.by_references
-    if compared is None:
-        return [], []
-    improvement, differences = (
-        [
-            {"rule": rule, "baseline": baseline, **found[rule, baseline]._asdict()}
-            for rule, baseline in evaluation.rules_and_baselines
-        ]
-        for found in (compared.improvement, compared.differences)
-    )
-    return improvement, differences
-
-
-def _tasks_to_json(evaluation: Evaluation, name: str) -> dict[str, Any]:
-    own, scores = evaluation.contender_curves[name], evaluation.scores[name]
-    columns = {
-        "score_mean": statistics.mean(scores),
-        "score_standard_error": statistics.standard_error(scores),
-        "score_by_seed": scores,
-        "is_finite_by_seed": own.is_finite,
-        "curve_by_seed_and_point": own.curve.mean_return,
-        "episodes_by_seed_and_point": own.curve.count,
-        **{f"{name}_by_seed": values for name, values in own.results.items()},
-    }
-    return {
-        task: {name: values[i] for name, values in columns.items()}
-        for i, task in enumerate(evaluation.tasks)
     }
 
 

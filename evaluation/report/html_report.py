@@ -3,7 +3,7 @@
     index.html                     the page; needs no network
     scores.csv, aggregates.csv, …  the numbers as tables (`evaluation.report.evaluation_files`)
     <section>_*.png, .svg          the figures
-    films/                         the films that the page plays
+    pictures/                      pictures and films of agents, which the page shows
 
 Evaluations of different tasks, budgets or score definitions are shown side by side. No mean is
 taken over more than one of them.
@@ -23,9 +23,9 @@ from evaluation.report import evaluation_files, page, plots
 from evaluation.report.discoveries import Discovery
 from evaluation.report.discovery_section import discovery_section
 from evaluation.report.drawing import Drawing, draw_line_panels
-from evaluation.report.main_result import MainResult, main_result
+from evaluation.report.main_result import main_result
 from evaluation.report.page import Row, Section
-from evaluation.report.run_files import AgentMetrics, Pictures, agent_metrics, find_pictures
+from evaluation.report.run_files import AgentMetrics, Picture, agent_metrics, find_pictures
 from evaluation.report.tables import file_name, with_error
 from evaluation.scoring import statistics, suite_scores
 from evaluation.scoring.evaluation import Evaluation
@@ -39,7 +39,7 @@ class EvaluationSection(Section):
     Attributes:
       merged: the evaluation's runs.
       result: the main result, on the first scale.
-      pictures: of the shown contenders.
+      pictures: of the shown contenders' final agents, and films, by task.
       metrics: that shown agents with losses of their own logged, by contender, if any did.
       achievements: by Crafter task, the scores of the shown contenders that have any.
       bsuite: bsuite's scores of the shown contenders' seeds.
@@ -48,8 +48,8 @@ class EvaluationSection(Section):
 
     template: ClassVar[str] = "evaluation.html"
     merged: Evaluation
-    result: MainResult
-    pictures: Pictures
+    result: tuple[str, ...]
+    pictures: Mapping[str, Sequence[Picture]]
     metrics: Mapping[str, AgentMetrics]
     achievements: Mapping[str, Mapping[str, CrafterScores]]
     bsuite: Mapping[str, Sequence[BsuiteScores]]
@@ -114,8 +114,6 @@ def _plots(section: EvaluationSection) -> dict[str, Drawing]:
     merged, shown = section.merged, section.merged.shown
     found = {"learning_curves": plots.learning_curves(merged, shown)}
     if merged.config.seeds > 1:
-        if merged.by_references is not None:
-            found["aggregate"] = plots.mean_curves(merged.by_references, shown)
         for comparison in merged.comparisons:
             for name, drawing in plots.compared(comparison, shown).items():
                 found[f"{file_name(comparison.scale.name.lower())}_{name}"] = drawing
@@ -170,14 +168,14 @@ def write_report(
     names = _distinct([one.name for one in evaluations])
     reports = [evaluation_section(*x) for x in zip(names, evaluations, strict=True)]
     named = zip(discoveries, _distinct([one.name for one in discoveries]), strict=True)
-    found = [discovery_section(one._replace(name=name), evaluations) for one, name in named]
+    found = [discovery_section(one._replace(name=name)) for one, name in named]
     sections: list[Section] = [*first, *reports, *found]
     files: dict[str, str | bytes] = {}
     for section in sections:
         for plot, drawing in section.plots.items():
             files |= drawing.files(section.stem(plot))
-    for film in (x for one in reports for films in one.pictures.films.values() for x in films):
-        files[film.file] = file_access.read_bytes(film.source, file_access.MOST_DATA)
+    for picture in (x for one in reports for of_task in one.pictures.values() for x in of_task):
+        files[picture.file] = file_access.read_bytes(picture.source, file_access.MOST_DATA)
     files |= evaluation_files.csv_files(
         {one.name: one.merged for one in reports}, {one.name: one.bsuite for one in reports}
     )

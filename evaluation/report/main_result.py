@@ -8,7 +8,6 @@ tasks. Several discoveries, which differ in their seed only, count as one conten
 that is not above the random policy leads nothing.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -25,25 +24,8 @@ Parts = Sequence[Float[np.ndarray, "tasks _"]]
 """The scores of a contender's runs; of several discoveries, which count as one, those of each."""
 
 
-@dataclasses.dataclass(frozen=True)
-class MainResult:
-    """The main result of an evaluation.
-
-    Attributes:
-      sentences: the result, for a reader.
-      leader: the first of the contenders that learn; empty without intervals, or if it is not above
-        the random policy.
-      is_ahead: whether the data separate it from every other contender that learns, of which there
-        are some, and from the random policy.
-    """
-
-    sentences: tuple[str, ...]
-    leader: str = ""
-    is_ahead: bool = False
-
-
-def main_result(evaluation: Evaluation) -> MainResult:
-    """Return the main result of an evaluation, on its first scale."""
+def main_result(evaluation: Evaluation) -> tuple[str, ...]:
+    """Return the main result of an evaluation, on its first scale, in sentences."""
     config, tasks = evaluation.config, evaluation.tasks
     scale = next(iter(evaluation.scales), None)
     counted = np.ones(len(tasks), bool) if scale is None else scale.counted
@@ -56,13 +38,13 @@ def main_result(evaluation: Evaluation) -> MainResult:
     if not learning:
         infinite = [name for name, x in evaluation.not_finite.items() if x[counted].any()]
         why = f": no return of {_listed(infinite)} is finite" if infinite else ""
-        return MainResult((f"No contender that learns has a score{why}.",))
+        return (f"No contender that learns has a score{why}.",)
     number, known = int(counted.sum()), len(tasks)
     several = f"{number} tasks" if number == known else f"{number} of {known} tasks"
     where = f"On {tasks[0] if known == 1 else several} with {number_of('seed', config.seeds)}"
     runs = [np.isfinite(np.concatenate(parts, axis=1)).sum(axis=1) for parts in learning.values()]
     if config.seeds == 1 or np.max(runs) < 2:
-        return MainResult((f"{where}, no interval is known: the data cannot separate contenders.",))
+        return (f"{where}, no interval is known: the data cannot separate contenders.",)
     label = "mean" if number == 1 else "IQM" if scale is not None else ""
     complete = {name: parts for name, parts in every.items() if _scored(parts).all()}
     if not label or not {*complete} - {RANDOM}:
@@ -70,7 +52,7 @@ def main_result(evaluation: Evaluation) -> MainResult:
     found = _ranked(where, complete, label, config)
     if omitted := [name for name in learning if name not in complete]:
         end = f"{_listed(omitted)}: left out, as scores on some task are missing."
-        return dataclasses.replace(found, sentences=(*found.sentences, end))
+        return (*found, end)
     return found
 
 
@@ -83,7 +65,7 @@ def _groups(evaluation: Evaluation) -> dict[str, Sequence[str]]:
 
 def _ranked(
     where: str, entrants: Mapping[str, Parts], label: str, config: EvaluationConfig
-) -> MainResult:
+) -> tuple[str, ...]:
     """Return the result by an aggregate; without a label, by probabilities of improvement.
 
     Args:
@@ -105,7 +87,7 @@ def _ranked(
     first, *others = [name for name in ranked if name != RANDOM]
     if RANDOM in values and not values[first] > values[RANDOM]:
         said = f"no contender that learns is above the random policy{texts[RANDOM]}"
-        return MainResult((f"{where}, {said}; the best is {first}{texts[first]}.",))
+        return (f"{where}, {said}; the best is {first}{texts[first]}.",)
     own = _scored(entrants[first])
     others = [name for name in others if (_scored(entrants[name]) & own).any()]
     chance = [RANDOM] if RANDOM in entrants and (_scored(entrants[RANDOM]) & own).any() else []
@@ -129,7 +111,7 @@ def _ranked(
     if RANDOM in level:
         said = f"from the random policy{texts[RANDOM]}"
         sentences.append(f"The data cannot separate {first} {said}.")
-    return MainResult(tuple(sentences), first, bool(others) and not level)
+    return tuple(sentences)
 
 
 def _scored(parts: Parts) -> Bool[np.ndarray, "tasks"]:

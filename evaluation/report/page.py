@@ -1,13 +1,11 @@
 """A report as one HTML file, rendered from the jinja2 templates in `evaluation/templates`.
 
-The file needs no network, follows the reader's light or dark scheme, and fits a phone's width. All
-texts are escaped: names are shown literally.
+The file needs no network and no script, follows the reader's light or dark scheme, and fits a
+phone's width. All texts are escaped: names are shown literally.
 
 A section is a dataclass that names its template and has its figures; the template reads its fields.
 Besides jinja2's own filters, templates have
 
-    rows | data_table        rows (dictionaries of equal keys) as a table that can be sorted,
-                             searched, and filtered by each column (DataTables)
     picture | data_uri       a PNG as the source of an image
     name | file_name, seeds | over_seeds
                              functions of `evaluation.report.tables`
@@ -22,13 +20,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import itables
 import jinja2
 import matplotlib.colors
-import pandas as pd
-from itables.javascript import generate_init_offline_itables_html
-from itables.utils import find_package_file
-from markupsafe import Markup
 
 from agents.pictures import PLANE_COLOURS
 from evaluation.report import paper_tables, tables
@@ -82,32 +75,13 @@ def environment() -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {
-        "data_table": _data_table,
         "data_uri": lambda x: f"data:image/png;base64,{base64.b64encode(x).decode()}",
         "file_name": tables.file_name,
         "over_seeds": tables.over_seeds,
     }
     made.globals |= {
-        "data_tables": Markup(
-            generate_init_offline_itables_html(find_package_file("html/dt_bundle.js"))
-        ),
         "paper_tables": paper_tables,
         "plane_colours": list(map(matplotlib.colors.to_hex, PLANE_COLOURS)),
         "tables": tables,
     }
     return made
-
-
-def _data_table(rows: Sequence[Row]) -> Markup:
-    html = itables.to_html_datatable(
-        pd.DataFrame([{k: "" if x is None else x for k, x in row.items()} for row in rows]),
-        showIndex=False,
-        connected=False,
-        column_filters="footer",
-        display_logo_when_loading=False,
-        maxBytes=0,
-        pageLength=25,
-        lengthMenu=[25, 100, -1],
-        classes="display compact",
-    )
-    return Markup(html)

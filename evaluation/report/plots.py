@@ -13,7 +13,7 @@ from disco_common.terminal import printable
 from evaluation.contenders import Contender
 from evaluation.report import drawing
 from evaluation.report.drawing import Curve, Drawing, drawn
-from evaluation.report.tables import number_of, over_seeds
+from evaluation.report.tables import over_seeds
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation
 from evaluation.scoring.statistics import AGGREGATES
@@ -33,22 +33,6 @@ def learning_curves(evaluation: Evaluation, contenders: Sequence[Contender]) -> 
     figure = drawing.line_panels(panels, contenders, "environment steps", "mean episode return")
     title = printable(prefix.rstrip("/")) or "Learning curves"
     figure.suptitle(f"{title}: mean{over_seeds(evaluation.config.seeds)}")
-    return figure
-
-
-@drawn
-def mean_curves(comparison: Comparison, contenders: Sequence[Contender]) -> Figure:
-    """Return a plot of the mean normalised return over tasks, with bootstrap intervals."""
-    config, num_tasks = comparison.config, int(comparison.scale.counted.sum())
-    title = (
-        f"Mean over {number_of('task', num_tasks)}, {number_of('seed', config.seeds)},"
-        f" {config.confidence:.0%} bootstrap interval"
-    )
-    panels = {title: _curves(*comparison.curves(statistics.mean_over_tasks))}
-    label = "normalised return (0 random, 1 reference)"
-    figure = drawing.line_panels(panels, contenders, "environment steps", label)
-    for height in (0.0, 1.0):
-        figure.axes[0].axhline(height, color="black", linewidth=0.8, linestyle=":")
     return figure
 
 
@@ -73,7 +57,7 @@ def compared(comparison: Comparison, contenders: Sequence[Contender]) -> dict[st
     if pairs := _shown_pairs(comparison, contenders):
         found["improvement"] = _improvement(comparison, contenders, pairs[::-1])
     found["profiles"] = _profiles(comparison, contenders)
-    found["efficiency"] = _efficiency(comparison, contenders)
+    found["efficiency"] = efficiency(comparison, contenders)
     return found
 
 
@@ -84,7 +68,8 @@ def _profiles(comparison: Comparison, contenders: Sequence[Contender]) -> Figure
 
 
 @drawn
-def _efficiency(comparison: Comparison, contenders: Sequence[Contender]) -> Figure:
+def efficiency(comparison: Comparison, contenders: Sequence[Contender]) -> Figure:
+    """Return a plot of the IQM along the budget: by steps, gradient steps and seconds."""
     steps, curves = comparison.curves(statistics.interquartile_mean)
     # By the axis, what a step of the environment is on it.
     axes = {

@@ -1,21 +1,17 @@
-"""The card of a rule: its discovery, its scores beside the baselines', and where it fails.
-
-The card is Markdown. The same numbers, as JSON values, go into the rule file's header.
-"""
+"""The card of a rule, Markdown: its discovery, its scores beside the baselines', its failures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from disco_common import json_lines
 from evaluation.contenders import DISCOVERED, RANDOM, Contender
+from evaluation.report.main_result import main_result
 from evaluation.report.tables import aggregate_rows, intervals_of, number_of, score_table
 from evaluation.scoring import statistics
 from evaluation.scoring.evaluation import Comparison, Evaluation, compare
 
 _CLEARLY = 3.0  # Standard errors.
-_LEVEL = "The data cannot separate {} from"
 
 
 def rule_card(
@@ -23,10 +19,8 @@ def rule_card(
     fingerprint: str,
     provenance: Mapping[str, Any],
     evaluations: Sequence[Evaluation],
-) -> tuple[str, list[dict[str, Any]]]:
-    """Return the card of a rule, and its numbers for each evaluation as JSON values.
-
-    In the numbers an estimate is a list of its fields.
+) -> str:
+    """Return the card of a rule.
 
     Args:
       name: of the rule.
@@ -37,7 +31,7 @@ def rule_card(
     Raises:
       ValueError: if the rule is not a contender of one of them.
     """
-    parts, numbers = [f"# {name}\n", _origin(provenance)], []
+    parts = [f"# {name}\n", _origin(provenance)]
     for merged in evaluations:
         own = _own_contender(merged, fingerprint)
         shown = [x for x in merged.ordered if x.kind != DISCOVERED or x.name == own.name]
@@ -47,21 +41,12 @@ def rule_card(
         rows = [[task, *(x.text for x in cells)] for task, cells in scores.scores]
         parts += [
             _heading(merged),
-            *(_aggregates(merged, x, own.name) for x in compared),
+            " ".join(main_result(merged)) + "\n",
+            *(_aggregates(merged, x) for x in compared),
             _table(["task", *(x.name for x in shown)], [row[: 1 + len(shown)] for row in rows]),
             "Where it fails: " + ("; ".join(failures) if failures else "nothing was found") + ".\n",
         ]
-        means = statistics.mean(merged.scores[own.name])
-        found = {
-            "tasks": list(merged.tasks),
-            "seeds": list(merged.seeds),
-            "score": merged.config.score_definition,
-            "scores": dict(zip(merged.tasks, means, strict=True)),
-            "aggregates": {x.scale.name: x.aggregates for x in compared},
-            "failures": failures,
-        }
-        numbers.append(json_lines.plain(found))
-    return "\n".join(parts), numbers
+    return "\n".join(parts)
 
 
 def _own_contender(merged: Evaluation, fingerprint: str) -> Contender:
@@ -109,34 +94,15 @@ def _heading(merged: Evaluation) -> str:
     )
 
 
-def _aggregates(merged: Evaluation, comparison: Comparison, own: str) -> str:
-    """Return a table of the aggregates, and whom the rule is better than."""
+def _aggregates(merged: Evaluation, comparison: Comparison) -> str:
+    """Return a table of the aggregates."""
     rows = aggregate_rows(merged, comparison)
     parts = [
         f"{comparison.scale.name}: {comparison.scale.definition}\n",
         _table([*rows[0]], [[*row.values()] for row in rows]) if rows else "",
         f"In brackets: {intervals_of(comparison)}.\n",
-        *_standing(comparison, own),
     ]
     return "\n".join(parts)
-
-
-def _standing(comparison: Comparison, own: str) -> list[str]:
-    """Return whom a rule is better and worse than, by the widest interval of the difference.
-
-    A rule that is not better than the random policy is compared with it alone.
-    """
-    differences = {y: found for (x, y), found in comparison.differences.items() if x == own}
-    if RANDOM in differences and not differences[RANDOM].is_above(0.0):
-        differences = {RANDOM: differences[RANDOM]}
-    found: dict[str, list[str]] = {}
-    for other, difference in differences.items():
-        above, below = difference.is_above(0.0), difference.is_below(0.0)
-        what = "Better than" if above else "Worse than" if below else _LEVEL.format(own)
-        better = comparison.improvement[own, other].text(2)
-        numbers = f"difference of means {difference.text(2)}, P(better) {better}"
-        found.setdefault(what, []).append(f"{other} ({numbers})")
-    return [f"{what} {'; '.join(others)}.\n" for what, others in found.items()]
 
 
 def _failures(merged: Evaluation, own: Contender) -> list[str]:

@@ -10,7 +10,7 @@ import logging
 import math
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +26,7 @@ from training import records
 
 _log = logging.getLogger(__name__)
 
-FOLDER = "films"  # Beside the page.
-_MAX_PICTURE_BYTES = 2_000_000  # Of an evaluation, in the page.
+FOLDER = "pictures"  # Beside the page.
 _MAX_POINTS = 100  # Of a curve.
 _HELD_OUT = "held_out/"  # Begins the names of metrics on new episodes, after training.
 # Losses and their parts, the use of the codebook and of the latents; of a kind of updates, or of
@@ -111,73 +110,46 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-class Film(NamedTuple):
-    """A film of a final agent, in a run's folder; `file` is its path beside the page."""
+class Picture(NamedTuple):
+    """A picture or film of a final agent, in a run's folder; `file` is its path beside the page."""
 
     caption: str
     source: pathlib.Path
     file: str
 
 
-class Pictures(NamedTuple):
-    """Pictures and films of what final agents do.
+def find_pictures(name: str, merged: Evaluation) -> dict[str, list[Picture]]:
+    """Return the pictures and films in runs' folders by task; damaged ones are left out.
 
-    Attributes:
-      by_task: captions and pictures (PNG), of tasks that have any.
-      films: of tasks that have any.
-      left_out: the number of pictures for which there was no space.
+    Their files beside the page begin with `name`, the evaluation's.
     """
-
-    by_task: Mapping[str, Sequence[tuple[str, bytes]]]
-    films: Mapping[str, Sequence[Film]]
-    left_out: int
-
-
-def find_pictures(name: str, merged: Evaluation) -> Pictures:
-    """Return the pictures of each contender's first run on each task that has any, and all films.
-
-    The files of films begin with `name`, the evaluation's.
-    """
-    found: dict[str, list[tuple[str, bytes]]] = {}
-    films: dict[str, list[Film]] = {}
-    left_out, size, number = 0, 0, itertools.count()
+    found: dict[str, list[Picture]] = {}
+    number = itertools.count()
     for task, contender in itertools.product(merged.tasks, merged.shown):
-        folders = _folders(merged, contender.name, task)
-        for caption, picture in next(filter(None, map(pictures_of_run, folders.values())), []):
-            if size + len(picture) > _MAX_PICTURE_BYTES:
-                left_out += 1
-                continue
-            size += len(picture)
-            found.setdefault(task, []).append((f"{contender.name}, {caption}", picture))
-        for seed, folder in folders.items():
-            for path in _films(folder):
-                what = f"{contender.name}, seed {seed}" + f", {path.stem}" * (path.stem != "film")
+        for seed, folder in _folders(merged, contender.name, task).items():
+            for path in storage.picture_files(folder):
+                try:
+                    what = _caption(path)
+                except OSError as error:
+                    _log.warning("%s is left out: %s", path, error)
+                    continue
+                caption = ", ".join(filter(None, (contender.name, f"seed {seed}", what)))
                 file = f"{FOLDER}/{file_name(name)}_{next(number)}{path.suffix}"
-                films.setdefault(task, []).append(Film(what, path, file))
-    return Pictures(found, films, left_out)
-
-
-def pictures_of_run(folder: pathlib.Path) -> list[tuple[str, bytes]]:
-    """Return the pictures (PNG) of a run's final agent, with captions, if any were kept."""
-    found = []
-    for path in storage.picture_files(folder):
-        try:
-            picture = files.read_bytes(path, files.MOST_DATA)
-            found.append((pictures.read_caption(picture) or path.stem, picture))
-        except OSError as error:
-            _log.warning("%s is left out: %s", path, error)
+                found.setdefault(task, []).append(Picture(caption, path, file))
     return found
 
 
-def _films(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yield the films of a run's final agent that begin as films of their suffix do."""
-    for path in storage.film_files(folder):
-        try:
-            with files.opened(path, files.MOST_DATA) as file:
-                start = file.read(12)
-            is_gif = path.suffix.lower() == ".gif"
-            if not (start.startswith(b"GIF8") if is_gif else start[4:8] == b"ftyp"):
-                raise OSError(f"it is not a {path.suffix} film")
-            yield path
-        except OSError as error:
-            _log.warning("%s is left out: %s", path, error)
+def _caption(path: pathlib.Path) -> str:
+    """Return what a picture or a film shows; empty for an agent's only film.
+
+    Raises:
+      OSError: if it cannot be read, or does not begin as files of its suffix do.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".png":
+        return pictures.read_caption(files.read_bytes(path, files.MOST_DATA)) or path.stem
+    with files.opened(path, files.MOST_DATA) as file:
+        start = file.read(12)
+    if not (start.startswith(b"GIF8") if suffix == ".gif" else start[4:8] == b"ftyp"):
+        raise OSError(f"it is not a {path.suffix} film")
+    return "" if path.stem == "film" else path.stem

@@ -150,7 +150,7 @@ def aggregate_rows(evaluation: Evaluation, comparison: Comparison) -> list[dict[
     chance = means.pop(RANDOM, -np.inf)
     highest = np.max([*means.values(), np.full(num_tasks, -np.inf)], axis=0)
     best = {name: str(np.sum((x >= highest) & (x > chance))) for name, x in means.items()}
-    above_random, pairs = _tasks_above_random(evaluation), evaluation.rules_and_baselines
+    above_random, no_rules = _tasks_above_random(evaluation), {RANDOM, *evaluation.baselines}
     baselines = [name for name in evaluation.baselines if name in comparison.scores]
     return [
         {
@@ -158,9 +158,9 @@ def aggregate_rows(evaluation: Evaluation, comparison: Comparison) -> list[dict[
             **{label: estimate.text(2) for label, estimate in aggregates.items()},
             "IQM of the curve's area": areas[name].text(2) if name in areas else "",
             **{
-                f"P(better than {x})": comparison.improvement[name, x].text(2)
-                if (name, x) in pairs
-                else ""
+                f"P(better than {x})": ""
+                if name in no_rules
+                else comparison.improvement[name, x].text(2)
                 for x in baselines
             },
             "best on tasks": best.get(name, ""),

@@ -227,12 +227,6 @@ class Evaluation:
             curves[name] = np.stack([mean, mean - error, mean + error])
         return updates * self.config.agent.steps_per_update, curves
 
-    @property
-    def rules_and_baselines(self) -> list[tuple[str, str]]:
-        """The pairs of a rule, or several discoveries, and a baseline."""
-        rules = [x.name for x in self.contenders if x.is_rule]
-        return [*itertools.product([*rules, *self.discoveries], self.baselines)]
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:

@@ -58,18 +58,10 @@ class Estimate(NamedTuple):
 
     def text(self, decimals: int) -> str:
         """Return the value and the intervals that are known, for a reader."""
-        over_tasks = self.text_over_tasks(decimals)
-        return self.text_over_seeds(decimals) + (f", tasks {over_tasks}" if over_tasks else "")
-
-    def text_over_seeds(self, decimals: int) -> str:
-        """Return the value and, if known, the interval with the given tasks."""
-        value, low, high = (f"{x:.{decimals}f}" for x in self[:3])
-        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
-
-    def text_over_tasks(self, decimals: int) -> str:
-        """Return the interval over tasks and seeds; empty if it is not known."""
-        low, high = (f"{x:.{decimals}f}" for x in self[3:])
-        return "" if np.isnan(self.low_over_tasks) else f"[{low}, {high}]"
+        value, low, high, low_over_tasks, high_over_tasks = (f"{x:.{decimals}f}" for x in self)
+        seeds = "" if np.isnan(self.low) else f" [{low}, {high}]"
+        unknown = np.isnan(self.low_over_tasks)
+        return value + seeds + ("" if unknown else f", tasks [{low_over_tasks}, {high_over_tasks}]")
 
     def is_above(self, level: float) -> bool:
         """Return whether all known intervals, so the widest one, are above a level."""

@@ -48,9 +48,7 @@ def reference_scores(
     experiment.announce(f"{len(found)} of {len(tasks)} tasks are solved by dynamic programming.")
     if not trains or not left:
         return found, {task.name: "it cannot be solved, and --notrain" for task in left}
-    longer = dataclasses.replace(
-        config, budget=LONGER * config.num_steps, seeds=SEEDS, strip_frames=0
-    )
+    longer = dataclasses.replace(config, budget=LONGER * config.num_steps, seeds=SEEDS)
     nobody = dataclasses.replace(longer, baselines=())
     if tuned is not None:  # For the same agents, but longer.
         tuned = dataclasses.replace(tuned, budget=longer.num_steps)

@@ -40,6 +40,7 @@ from evaluation.report.drawing import Curve, Drawing, draw_line_panels
 from evaluation.report.evaluation_files import to_csv
 from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
+from evaluation.report.tables import format_number
 from evaluation.results import LearningCurves
 from evaluation.scoring import statistics
 
@@ -100,8 +101,7 @@ def robustness(experiment: Experiment, contenders: Sequence[Contender]) -> list[
     Raises:
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does.
     """
-    config = dataclasses.replace(experiment.config, strip_frames=0)
-    experiment = dataclasses.replace(experiment, config=config)
+    config = experiment.config
     tasks, folder = experiment.tasks, experiment.folder
     varied = variations(contenders)
     own = {x.contender.name: x.contender for x in varied}
@@ -228,5 +228,12 @@ def _section(
         num_combinations=sum(
             (row["contender"], row["axis"]) == (names[0], OPTIMIZER) for row in rows
         ),
-        rows=[{k: x for k, x in row.items() if k not in ("task", "place")} for row in rows],
+        rows=[
+            {
+                name: format_number(x) if isinstance(x, float) else x
+                for name, x in row.items()
+                if name not in ("task", "place")
+            }
+            for row in rows
+        ],
     )

@@ -63,8 +63,7 @@ def tune(experiment: Experiment, rules: Sequence[Contender], num_trials: int) ->
       JobsFailedError, OSError, ValueError: as `evaluation.evaluate.evaluate` does, and if no trial
         is better than the random policy on any task.
     """
-    config = dataclasses.replace(experiment.config, strip_frames=0)
-    experiment = dataclasses.replace(experiment, config=config)
+    config = experiment.config
     made = trials(rules, config, num_trials)
     contenders = [random_policy(config), *(trial.contender for trial in made)]
     curves = make_runs(experiment, contenders)

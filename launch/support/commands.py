@@ -87,13 +87,10 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
     if has_flag("version"):
         print(f"disco-update-rules {version()}")
         sys.exit(0)
-
-    def at_interrupt(number: int, _: object) -> None:  # Imports would hide Ctrl-C's exception.
-        os.write(2, f"{name}: stopped by Ctrl-C.\n".encode())
-        os._exit(128 + number)
-
+    # Imports, and callbacks of JAX, would hide Ctrl-C's exception. What has something to save, or
+    # processes to end, handles the signal (`disco_common.stopping`).
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, at_interrupt)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.argv[1:1] = _known_arguments(name)  # Before those that are typed, which so replace them.
     _say_what_begins(name)
     with _ended_by_errors(name):
@@ -119,8 +116,6 @@ def run(command: Callable[[], int | None], define_flags: Callable[[], None] = la
             from disco_common import compilation
 
             compilation.keep_programs()
-            if signal.getsignal(signal.SIGINT) is at_interrupt:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
             return command()
 
     app.run(main, flags_parser=parse_flags)
@@ -238,7 +233,7 @@ def _ended_by_errors(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except (Exception, KeyboardInterrupt) as error:
+    except Exception as error:
         is_one_of_several = False
         if not isinstance(error, ImportError):  # Of JAX, perhaps.
             import jax
@@ -258,7 +253,7 @@ def _ended_by_errors(name: str) -> Iterator[None]:
         sys.exit(status)
 
 
-def _explained(error: BaseException, is_one_of_several: bool) -> tuple[str | None, int]:
+def _explained(error: Exception, is_one_of_several: bool) -> tuple[str | None, int]:
     """Return the message for the user, or None for a traceback, and the exit status."""
     if isinstance(error, ImportError):
         return terminal.message(error), 2
@@ -267,8 +262,6 @@ def _explained(error: BaseException, is_one_of_several: bool) -> tuple[str | Non
     from environments.errors import SimulatorError
     from launch.support import workdirs
 
-    if isinstance(error, KeyboardInterrupt):
-        return "stopped by Ctrl-C.", 128 + signal.SIGINT
     if isinstance(error, JobsFailedError):
         text = f"{error}\n{_SMALLER}" if _is_of_memory(error) else str(error)
         return terminal.message(text, lines=True), 3

@@ -165,7 +165,6 @@ class Probes:
                 budget=own.budget,
                 baselines=(),
                 rule_learning_rate=settings.agent.learning_rate,
-                strip_frames=0,
             )
         elif own.interval:
             _log.warning("No task of the suite has reference scores: there are no probes.")
@@ -240,9 +239,8 @@ def export(
     if evaluations:
         path = pathlib.Path(output)
         merged = merge([read_manifest(pathlib.Path(name)) for name in evaluations])
-        text, numbers = rule_card(path.stem, fingerprint(rule), found, merged)
-        found["evaluations"] = numbers
-        write_atomically(path.with_suffix(".md"), text)
+        card = rule_card(path.stem, fingerprint(rule), found, merged)
+        write_atomically(path.with_suffix(".md"), card)
     disco.save(rule, output, found)
     return found
 

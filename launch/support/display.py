@@ -77,7 +77,7 @@ def print_evaluation(written: WrittenEvaluation) -> None:
         for label in [*rows[table.contenders[0]]][1:]:
             made.add_row(printable(label), *(rows[name][label] for name in table.contenders))
     console(log_width=44 + 26 * len(table.contenders)).print(made)
-    print(printable(" ".join(written.result.sentences)))
+    print(printable(" ".join(written.result)))
     for remark in written.remarks:
         print(printable(remark))
     print("Written: " + ", ".join(map(printable, written.files)))

@@ -66,7 +66,7 @@ from training.passes import runs_per_pass
 
 _log = logging.getLogger(__name__)
 _SECONDS = 10.0  # That a job is measured by `--dry_run`, after its first report.
-_CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds", "config.strip_frames")
+_CHANGEABLE = ("config.runs_at_once", "config.checkpoint_seconds")
 
 
 def prepare(values: Any) -> Experiment:
@@ -285,7 +285,7 @@ def show_dry_run(experiment: Experiment, contenders: Sequence[Contender]) -> Non
         f"learning states and full replays of {decimal(held)} at once, in the largest of these"
         " jobs",
         f"final agents of {decimal(agents)}, and checkpoints of up to {decimal(checkpoints)} of a"
-        " job that is under way; episodes and pictures are small",
+        " job that is under way; episodes are small",
     )
 
 

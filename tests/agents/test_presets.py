@@ -1,5 +1,6 @@
 """Presets against the papers: numbers, sizes, images, and settings that make no sense."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -213,3 +214,19 @@ def test_searched_sizes_of_a_network_without_layers():
     for settings in ({"width": 64}, {"layers": 2}):
         with pytest.raises(ValueError, match=r"network.torso is \(\), without layers; expected"):
             shared.sized(settings)
+
+
+def test_agents_are_made_once_for_equal_dynamics():
+    random, made = registry.find("random"), []
+
+    def make(config, task):
+        made.append(task.name)
+        assert random.make is not None
+        return random.make(config, task)
+
+    configured = dataclasses.replace(random, make=make).configured()
+    tasks = [environments.make(name) for name in ("catch/5x5", "catch/5x5", "catch/4x3")]
+    first, same, other = map(configured.make, tasks)
+    assert first is same is not other
+    assert made == ["catch/5x5", "catch/4x3"]
+    assert configured.replaced({"num_environments": 3}).make(tasks[0]) is not first

@@ -115,8 +115,9 @@ def test_a_run_that_was_killed_continues_exactly(name, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.learner, whole.learner)
 
 
+# The others learn in such environments in tests/evaluation/test_gymnasium.py, too.
 @pytest.mark.parametrize(
-    "name", [x if x == "muzero" else pytest.param(x, marks=pytest.mark.slow) for x in AGENTS]
+    "name", [x if x == "muzero" else pytest.param(x, marks=pytest.mark.thorough) for x in AGENTS]
 )
 def test_it_learns_in_host_environments(name, tmp_path):
     task = environments.Environment("corridors", HostCorridors(), True)

@@ -119,9 +119,17 @@ def test_an_illegal_action_is_as_none(rule):
     assert relative_difference(found, expected) < 1e-5
 
 
-@pytest.mark.parametrize("rule", DISCOVERED.values(), ids=DISCOVERED)
-def test_meta_gradients_are_finite(rule):
-    trajectory = of_legal_behaviour()
+@pytest.mark.parametrize(
+    "name",
+    [
+        "discovered",
+        pytest.param("learned prior", marks=pytest.mark.slow),
+        pytest.param("anchored", marks=pytest.mark.thorough),
+        pytest.param("transformer", marks=pytest.mark.thorough),
+    ],
+)
+def test_meta_gradients_are_finite(name):
+    rule, trajectory = DISCOVERED[name], of_legal_behaviour()
     params = mlp_params(rule, trajectory)
 
     @jax.jit

@@ -224,12 +224,11 @@ def fixed(outputs) -> Any:
 def test_the_loss_and_its_gradient_are_those_in_jax(name):
     rule = RULES[name]()
     module, memory = bridge.RuleLoss(rule), rule.init_memory()
+    gradient_of = jax.jit(lambda *x: rule.gradient(*x, lambda p, _: p))
     for seed in range(3):
         outputs, target_outputs, trajectory = batch(rule, seed)
         state = disco.RuleState(target_params=target_outputs, memory=memory)
-        gradients, aux = jax.jit(lambda *x: rule.gradient(*x, lambda p, _: p))(
-            outputs, state, trajectory
-        )
+        gradients, aux = gradient_of(outputs, state, trajectory)
         memory = aux.state.memory
         found = leaves(outputs)
         loss = module(found, fixed(target_outputs), tensors(trajectory))

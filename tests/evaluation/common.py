@@ -121,11 +121,11 @@ def load(
     return LearningCurves.of([[x for x in row if x is not None] for row in results], config)
 
 
-def result(score, config=CONFIG, strip=b""):
+def result(score, config=CONFIG):
     points = len(config.intervals[0])
     curve = Episodes(np.full(points, 2.0), 2.0 * score * np.linspace(0.5, 1.0, points))
     window = Episodes(np.array(2.0), np.array(2.0 * score))
-    return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu", 0, strip)
+    return RunResult(curve, window, {"length": 4.0}, True, 1.0, 2.0, "1 x cpu", 0)
 
 
 def write_runs(
@@ -146,7 +146,7 @@ def write_runs(
 
 
 def write_evaluation(
-    folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=(), strip=b"", rule="grid57"
+    folder, config=CONFIG, tasks=TASKS, shift=0.0, skip=(), prediction=b"", rule="grid57"
 ):
     """Random below the baselines below the rule; `skip` has (contender, task, seed index)."""
     contenders = make_contenders(rule_contenders([str(rule)], config), config)
@@ -161,7 +161,9 @@ def write_evaluation(
                 score = level + 0.1 * rng.normal() + 0.01 * seed + shift
                 if (contender.name, task.name, index) not in skip:
                     run = ContenderRun.of(contender, task, index, config, folder)
-                    storage.save(run.folder, result(score, config, strip))
+                    storage.save(run.folder, result(score, config))
+                    if prediction:
+                        (run.folder / "prediction.png").write_bytes(prediction)
     return read_manifest(folder)
 
 

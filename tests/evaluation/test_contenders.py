@@ -17,6 +17,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.contenders import DISCOVERED, RULE, make_contenders, rule_contenders, tuned_rule
 from evaluation.evaluate import Experiment
 from evaluation.report.drawing import contender_styles
+from evaluation.report.tables import aggregate_rows
 from evaluation.results import LearningCurves
 from evaluation.scoring.references import Reference
 from launch.support import evaluations as command
@@ -327,7 +328,10 @@ def test_only_a_discovered_rule_of_another_package_is_called_so():
     }
     references = {"catch/5x5": Reference("", -0.6, 1.0, None, "optimum")}
     evaluation = common.evaluation(["catch/5x5"], contenders, curves, common.CONFIG, references)
-    assert ("short_traces", "actor_critic") in evaluation.rules_and_baselines
+    [rows] = [aggregate_rows(evaluation, x) for x in evaluation.comparisons]
+    better = {x["contender"]: x["P(better than actor_critic)"] for x in rows}
+    assert better["short_traces"]
+    assert not better["policy_gradient"]
     assert evaluation.best_baseline == pytest.approx(2.05)  # Policy gradient's.
     shown = evaluation.ordered
     names = [x.name for x in shown]
@@ -348,9 +352,7 @@ def test_all_baselines_differ_in_colour():
 def test_an_evaluation_of_another_rule_of_the_same_name_is_not_continued(
     package, monkeypatch, tmp_path
 ):
-    config = dataclasses.replace(
-        CONFIG, seeds=1, budget=128, num_points=1, resamples=10, strip_frames=0
-    )
+    config = dataclasses.replace(CONFIG, seeds=1, budget=128, num_points=1, resamples=10)
     experiment = Experiment([environments.make("catch/5x5")], config, tmp_path)
     values = evaluate_flags("short_traces")
     command.run_evaluation(values, experiment)

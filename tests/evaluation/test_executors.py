@@ -120,7 +120,7 @@ def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
 
 @pytest.mark.slow
 def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, tmp_path):
-    tasks, contenders = resolve(TASKS), make_contenders([], CONFIG)
+    tasks, contenders = resolve(TASKS[:1]), make_contenders([], CONFIG)
     there, here = tmp_path / "ray", tmp_path / "local"
     there.mkdir()
     here.mkdir()
@@ -129,7 +129,7 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
         Experiment(tasks, CONFIG, there, executor=executors["ray"], runs_per_job=1), contenders
     )
     files = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
-    assert len(files) == 8
+    assert len(files) == 4
     for contender in contenders:
         ours = common.load(here, tasks, contender, CONFIG)
         theirs = common.load(there, tasks, contender, CONFIG)
@@ -143,7 +143,7 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
         Experiment(tasks, CONFIG, there, executor=executors["ray"], announce=said.append),
         contenders,
     )
-    assert said == ["7 of 8 runs are finished."]
+    assert said == ["3 of 4 runs are finished."]
     again = {path: path.stat().st_ino for path in there.glob("runs/*/*/*/result.json")}
     assert {path for path in files if again[path] != files[path]} <= {lost}
     assert set(again) == set(files)

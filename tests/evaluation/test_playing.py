@@ -1,11 +1,9 @@
 import dataclasses
-import io
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 from dm_env import specs
-from PIL import Image
 
 import environments
 from agents import pictures
@@ -31,7 +29,6 @@ CONFIG = EvaluationConfig(
     budget=64,
     num_points=1,
     baselines=("actor_critic",),
-    strip_frames=3,
 )
 
 
@@ -89,43 +86,6 @@ def test_each_plane_has_a_colour_and_later_ones_are_above():
     np.testing.assert_array_equal(row[4], row[3])
 
 
-@pytest.mark.parametrize(
-    "task", ["catch/5x5", pytest.param("crafter/reward", marks=pytest.mark.slow)]
-)
-def test_the_first_seed_of_those_that_learn_leaves_a_strip(task, tmp_path):
-    try:
-        made = environments.make(task)
-    except ImportError as error:
-        pytest.skip(str(error))
-    for contender in make_contenders([], CONFIG):
-        runs = [ContenderRun.of(contender, made, seed, CONFIG, tmp_path) for seed in range(2)]
-        groups = [[run] for run in runs] if made.is_host else [runs]
-        found = [result for group in groups for result in train(group, CONFIG, tmp_path)]
-        assert [bool(x.strip) for x in found] == [not contender.is_random, False]
-        if contender.is_random:
-            continue
-        image = Image.open(io.BytesIO(found[0].strip))
-        assert image.height >= 64
-        assert image.width == 3 * image.height + 2 * 2
-        caption = pictures.read_caption(found[0].strip)
-        if task == "catch/5x5":  # Where the ball falls for four steps.
-            assert caption.startswith("an episode: 4 steps, reward ")
-            assert caption.endswith(("1", "-1"))
-
-
-def test_a_picture_that_fails_costs_no_run(monkeypatch, caplog, tmp_path):
-    def fail(*_):
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(playing, "strip", fail)
-    _, contender = make_contenders([], CONFIG)
-    run = ContenderRun.of(contender, environments.make("catch/5x5"), 0, CONFIG, tmp_path)
-    [result] = train([run], CONFIG, tmp_path)
-    assert result.strip == b""
-    assert np.isfinite(result.window.mean_return)
-    assert "no pictures of actor_critic on catch/5x5, seed 0: RuntimeError" in caplog.text
-
-
 class Examined(RandomAgent):
     """The random policy, with an examination that its simulators do not survive."""
 
@@ -168,59 +128,17 @@ def test_devices_of_an_agent_that_trains_itself_are_unknown(tmp_path):
 
 
 @pytest.mark.parametrize(("frame_stack", "memory"), [(3, 0), (1, 4)])
-def test_agents_that_see_histories_leave_strips_of_single_frames(frame_stack, memory, tmp_path):
+def test_frames_are_single_of_agents_that_see_histories(frame_stack, memory):
     network = dataclasses.replace(CONFIG.agent.network, memory=memory)
     agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=frame_stack)
-    config = dataclasses.replace(CONFIG, agent=agent)
-    _, contender = make_contenders([], config)
-    run = ContenderRun.of(contender, environments.make("catch/5x5"), 0, config, tmp_path)
-    [result] = train([run], config, tmp_path)
-    image = Image.open(io.BytesIO(result.strip))
-    assert image.width == 3 * image.height + 2 * 2
+    _, contender = make_contenders([], dataclasses.replace(CONFIG, agent=agent))
+    task = environments.make("catch/5x5")
+    agent = contender.make(task)
+    played = playing.play(agent, jax.jit(agent.init)(jax.random.key(0)), task, 6, 2, seed=0)
+    assert playing.frames(agent, played).shape == (7, 2, 5, 5)
 
 
-@dataclasses.dataclass(frozen=True)
-class WithNumbers:
-    """Catch, whose observation is its board and some numbers, by name."""
-
-    dynamics: environments.JaxEnvironment
-
-    def observation_spec(self):
-        numbers = specs.Array((3,), np.float32)
-        return {"a": numbers, "board": self.dynamics.observation_spec(), "c": numbers}
-
-    def action_spec(self):
-        return self.dynamics.action_spec()
-
-    def reset(self, task, key):
-        return self._named(self.dynamics.reset(task, key))
-
-    def step(self, task, state, action, key):
-        return self._named(self.dynamics.step(task, state, action, key))
-
-    def _named(self, result):
-        state, timestep = result
-        seen = {"a": jnp.zeros(3), "board": timestep.observation, "c": jnp.zeros(3)}
-        return state, timestep._replace(observation=seen)
-
-
-def test_the_image_among_several_observations_is_drawn(tmp_path):
-    catch = environments.make("catch/5x5")
-    assert isinstance(catch.dynamics, environments.JaxEnvironment)
-    task = dataclasses.replace(catch, dynamics=WithNumbers(catch.dynamics), name="catch/named")
-    assert pictures.image_index(task.dynamics.observation_spec()) == 1
-    _, contender = make_contenders([], CONFIG)
-    [result] = train([ContenderRun.of(contender, task, 0, CONFIG, tmp_path)], CONFIG, tmp_path)
-    [alone] = train([ContenderRun.of(contender, catch, 0, CONFIG, tmp_path)], CONFIG, tmp_path)
-    sizes = [Image.open(io.BytesIO(x.strip)).size for x in (result, alone)]
-    assert sizes[0] == sizes[1]
-
-
-def test_strips_can_be_left_out(tmp_path):
-    config = dataclasses.replace(CONFIG, strip_frames=0)
-    _, contender = make_contenders([], config)
-    run = ContenderRun.of(contender, environments.make("catch/5x5"), 0, config, tmp_path)
-    [result] = train([run], config, tmp_path)
-    assert result.strip == b""
-    with pytest.raises(ValueError, match="strip_frames is -1"):
-        dataclasses.replace(config, strip_frames=-1)
+def test_the_image_among_several_observations_is_found():
+    numbers = specs.Array((3,), np.float32)
+    several = {"a": numbers, "board": spec_of("catch/5x5"), "c": numbers}
+    assert pictures.image_index(several) == 1

@@ -18,7 +18,6 @@ ERRORS = {
     "host": MemoryError(),
     "job": JobsFailedError(["tiny on catch/5x5: RESOURCE_EXHAUSTED: Out of memory"], 2, "Others."),
     "bug": jax.errors.JaxRuntimeError("INTERNAL: it is broken"),
-    "Ctrl-C": KeyboardInterrupt(),
 }
 
 

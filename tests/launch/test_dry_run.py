@@ -4,8 +4,6 @@ import dataclasses
 import pathlib
 import re
 import shlex
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import jax
@@ -18,12 +16,12 @@ from evaluation.contenders import make_contenders
 from evaluation.evaluate import Experiment, runs_of
 from launch.support import discoveries, evaluations
 from launch.support.workdirs import CHECKPOINTS
+from tests.launch.common import outcomes
 from tests.launch.discover_tiny import get_settings
 from tests.launch.tiny_runs import tiny_discovery
 from training import memory_budget
 
 CONFIG = EvaluationConfig(seeds=2, budget=1024, baselines=())
-REPOSITORY = pathlib.Path(__file__).parents[2]
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
@@ -94,10 +92,10 @@ def test_of_a_discovery(tmp_path, capsys):
 @pytest.mark.parametrize("command", ["evaluate", "sweep"])
 def test_a_printed_config_can_be_given(command):
     def printed(*arguments: str) -> str:
-        line = [sys.executable, "-m", f"launch.{command}", "--print_config", *arguments]
-        return subprocess.run(
-            line, cwd=REPOSITORY, capture_output=True, text=True, check=True
-        ).stdout
+        cases = {"": ["--print_config", *arguments]}
+        ((status, output),) = outcomes(f"launch.{command}", cases).values()
+        assert status == 0, output
+        return output
 
     text = printed()
     given = [x for line in text.splitlines() for x in shlex.split(line, comments=True)]

@@ -54,8 +54,13 @@ def test_help_of_studies_has_the_defaults_of_their_settings(helps):
         assert {x: values[x] for x in same} == {x: str(getattr(config, x)) for x in same}
 
 
-@pytest.mark.parametrize("module", [f"launch.{name}" for name in COMMANDS])
-@pytest.mark.parametrize(("flag", "said"), [("--help", "  --"), ("--version", disco.__version__)])
+@pytest.mark.parametrize(
+    ("module", "flag", "said"),
+    [
+        *((f"launch.{name}", "--help", "  --") for name in COMMANDS),
+        ("launch.evaluate", "--version", disco.__version__),
+    ],
+)
 def test_they_are_answered_without_the_imports_of_the_command(module, flag, said):
     command = [sys.executable, "-X", "importtime", "-m", module, flag]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -6,8 +6,6 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -203,12 +201,10 @@ def test_rule_file_of_an_evaluation_that_is_another_one_is_refused(evaluated):
 
 def test_a_dry_run_in_the_workdir_of_another_evaluation_is_refused(evaluated):
     _, workdir = evaluated
-    line = [sys.executable, "-m", "launch.evaluate", "--suite=catch/10x5", "--dry_run"]
-    outcome = subprocess.run(
-        [*line, f"--workdir={workdir}"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert outcome.returncode == 2
-    assert re.search(r"run with another config: .*tasks is \['catch/5x5'\] there", outcome.stderr)
+    arguments = ["--suite=catch/10x5", "--dry_run", f"--workdir={workdir}"]
+    ((status, output),) = outcomes("launch.evaluate", {"other": arguments}).values()
+    assert status == 2
+    assert re.search(r"run with another config: .*tasks is \['catch/5x5'\] there", output)
 
 
 def test_robustness_goes_on_by_the_copy(evaluated, tmp_path):

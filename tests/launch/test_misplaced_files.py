@@ -85,7 +85,7 @@ def test_what_is_left_out_of_a_report_is_named(runs, tmp_path, kind):
     shutil.copytree(runs / "evaluation", folder)
     first, *_ = sorted(folder.rglob("result.json"))
     left_out = [misplaced(path, kind) for path in (first, folder / storage.REFERENCES)]
-    for name in (storage.STRIP, "film.gif", "metrics.jsonl", "episodes.jsonl"):
+    for name in ("prediction.png", "film.gif", "metrics.jsonl", "episodes.jsonl"):
         misplaced(first.parent / name, kind)
     report.write([str(folder)], str(tmp_path / "report"), "")
     page = (tmp_path / "report" / "index.html").read_text()

@@ -45,6 +45,7 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_second_meta_step_and_the_last_one_have_a_probe(finished):
     found = read_probes(finished)
     assert [x.meta_step for x in found] == [2, 4, 5]
@@ -67,6 +68,7 @@ def test_every_second_meta_step_and_the_last_one_have_a_probe(finished):
     }
 
 
+@pytest.mark.slow
 def test_agents_of_probes_can_be_loaded_but_not_reported(finished):
     """They are as those of an evaluation, without a random policy to compare them with."""
     folder = read_probes(finished)[0].rule.parent
@@ -161,6 +163,7 @@ def test_bad_settings_are_refused():
         )
 
 
+@pytest.mark.slow
 def test_a_damaged_probe_is_named(finished, tmp_path):
     file = tmp_path / "probes" / "00000002" / "score.json"
     file.parent.mkdir(parents=True)

@@ -5,8 +5,6 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 from typing import Any
 
 import dm_env
@@ -25,9 +23,8 @@ from evaluation.config import EvaluationConfig
 from evaluation.evaluate import Experiment, resolve
 from evaluation.loading import load_agent
 from launch.support import evaluations
-from tests.launch.common import evaluate_flags
+from tests.launch.common import evaluate_flags, outcomes
 
-REPOSITORY = pathlib.Path(__file__).parents[2]
 AGENT = AgentConfig(
     network=NetworkConfig(torso=(8,), model=8, head=(8,), memory=6),
     frame_stack=3,
@@ -199,24 +196,24 @@ def test_another_suffix_is_refused(tmp_path):
 
 @pytest.mark.slow
 def test_the_command(workdir):
-    command = [sys.executable, "-m", "launch.watch", f"--run={run_of(workdir, 'mine')}"]
-    output = run_of(workdir, "mine") / "film.gif"
-    output.unlink(missing_ok=True)
-    done = subprocess.run(
-        [*command, "--episodes=2"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert output.is_file()
-    assert re.search(r"Written: .*film\.gif, 24 pictures", done.stdout)
-    bad = subprocess.run(
-        [*command, "--output=film.avi"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert bad.returncode != 0
-    assert "expected .gif" in bad.stderr
+    run = f"--run={run_of(workdir, 'mine')}"
+    film = run_of(workdir, "mine") / "film.gif"
+    film.unlink(missing_ok=True)
     missing = run_of(workdir, "mine").with_name("seed_9")
-    bad = subprocess.run(
-        [*command, f"--run={missing}"], cwd=REPOSITORY, capture_output=True, text=True
-    )
-    assert bad.returncode == 2
-    assert f"--run={missing} is not a folder" in bad.stderr
+    cases = {
+        "good": [run, "--episodes=2"],
+        "suffix": [run, "--output=film.avi"],
+        "missing": [f"--run={missing}"],
+    }
+    found = outcomes("launch.watch", cases)
+    status, output = found["good"]
+    assert status == 0, output
+    assert film.is_file()
+    assert re.search(r"Written: .*film\.gif, 24 pictures", output)
+    status, output = found["suffix"]
+    assert status != 0
+    assert "expected .gif" in output
+    status, output = found["missing"]
+    assert status == 2
+    assert f"--run={missing} is not a folder" in output
     assert not missing.exists()

@@ -86,7 +86,7 @@ def test_the_host_replay_gives_back_what_was_put_in(seen):
     network, params = make(**seen)
     given = list(from_host(network, params, 9))
     spec = requirements(network, 4 * BATCH - 1)
-    kept = replay.init(replay.layout(spec), given[0], np)
+    kept = replay.init(replay.make_layout(spec), given[0], np)
     for count, trajectory in enumerate(given, 1):
         kept = replay.insert(spec, kept, trajectory)
         number = replay.num_sequences(spec, kept, spec.updates[0])
@@ -123,7 +123,7 @@ def test_the_device_replay_gives_back_what_was_put_in(seen):
     network, params = make(**seen)
     given = list(from_jax(network, params, 2))
     spec = requirements(network, 2 * BATCH)
-    kept = replay.init(replay.layout(spec), given[0])
+    kept = replay.init(replay.make_layout(spec), given[0])
     for trajectory in given:
         kept = replay.insert(spec, kept, trajectory)
     index = jax.random.randint(jax.random.key(0), (8,), 0, 2 * BATCH)

@@ -34,7 +34,7 @@ def unroll_of(start: int, length: int, library) -> Batch:
 
 def filled(requirements: Requirements, count: int, library) -> replay.Replay:
     length = requirements.unroll_length
-    layout = replay.layout(requirements)
+    layout = replay.make_layout(requirements)
     kept = replay.init(layout, unroll_of(0, length, library), library)
     insert = replay.insert
     if library is jnp:
@@ -165,7 +165,7 @@ def test_bfloat16_is_stored_drawn_and_written_back_exactly(library):
         extras = batch.extras | {"y": (batch.extras["y"] / 7).astype(jnp.bfloat16)}
         return dataclasses.replace(batch, extras=extras)
 
-    kept = replay.init(replay.layout(ANYWHERE), unroll(0), library)
+    kept = replay.init(replay.make_layout(ANYWHERE), unroll(0), library)
     for start in range(13):
         kept = insert(ANYWHERE, kept, unroll(start))
     kept, batch, sequences = drawn(ANYWHERE, kept, update, [2 * 4, 2 * 6 + 1], library)
@@ -178,7 +178,7 @@ def test_bfloat16_is_stored_drawn_and_written_back_exactly(library):
     np.testing.assert_array_equal(np.asarray(batch.extras["y"][1:]), -expected[1:])
     if library is np:
         part = replay.filled(replay.layout_of(ANYWHERE, kept), kept, 13)
-        restored = replay.fill(replay.init(replay.layout(ANYWHERE), unroll(0), np), part)
+        restored = replay.fill(replay.init(replay.make_layout(ANYWHERE), unroll(0), np), part)
         jax.tree.map(np.testing.assert_array_equal, restored, kept)
 
 
@@ -234,7 +234,7 @@ def test_episodes_are_cut_where_a_run_goes_on():
 
 
 def test_no_more_is_kept_than_a_run_has_steps():
-    layout = replay.layout(ANYWHERE, num_steps=8)
+    layout = replay.make_layout(ANYWHERE, num_steps=8)
     assert layout.num_kept == 4
     kept = replay.init(layout, unroll_of(0, 1, np), np)
     assert replay.layout_of(ANYWHERE, kept) == layout

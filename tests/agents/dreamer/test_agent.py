@@ -121,7 +121,7 @@ def test_sizes(name, size, expected, critic):
 )
 def test_bfloat16_is_near_float32(name, monkeypatch):
     """The losses and their gradients, whose parameters stay in float32."""
-    small = {"deterministic": 32, "units": 16, "depth": 4, "horizon": 4}
+    small = {"deterministic": 32, "units": 16, "depth": 4, "layers": 1, "horizon": 3}
     shape, number = (4, 3), 6
     seen = {
         "image": specs.BoundedArray((16, 16, 3), np.uint8, 0, 255),
@@ -494,8 +494,6 @@ def test_pictures_of_what_is_done_and_expected():
     wide, high = Image.open(io.BytesIO(picture)).size
     assert wide / high > 13 / 3
     assert found.metrics["held_out/ends"] == pytest.approx(4 / 56)
-    strip = playing.strip(agent, state, task, 0, 10)
-    assert pictures.read_caption(strip).startswith("an episode: 12 steps, reward ")
 
 
 def test_imagination_starts_anew_at_intervals_and_follows_the_actions():

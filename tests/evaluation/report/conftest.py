@@ -15,7 +15,7 @@ def report(tmp_path_factory):
     missing = {("grid57", "catch/8x8", 1), ("actor_critic", "catch/5x5", 0)}
     evaluations = [
         write_evaluation(folder / "whole"),
-        write_evaluation(folder / "less", tasks=TASKS[:1], skip=missing, strip=picture()),
+        write_evaluation(folder / "less", tasks=TASKS[:1], skip=missing, prediction=picture()),
         write_evaluation(folder / "atari", tasks=("atari/Pong", "atari/DoubleDunk")),
     ]
     output = folder / "report"
@@ -29,7 +29,7 @@ def hostile(tmp_path_factory):
     """A report in which all that others choose is a piece of HTML."""
     folder = tmp_path_factory.mktemp("hostile")
     names = iter(HOSTILE)
-    [merged] = merge([write_evaluation(folder / "one", strip=picture())])
+    [merged] = merge([write_evaluation(folder / "one", prediction=picture())])
     renamed = {x.name: next(names) for x in merged.contenders if x.kind != "random"}
     renamed["random"] = "random"
     tasks: dict[str, str] = dict(zip(TASKS, HOSTILE[3:5], strict=True))

@@ -61,9 +61,9 @@ def test_what_is_missing_is_named(report):
 def test_what_agents_do_is_shown(report):
     text = (report / "index.html").read_text()
     assert text.count("<i style=") == 10  # The legend of planes, once.
-    assert "grid57, 4 steps of &lt;b&gt;" in text
-    # Of the first seed's run, or the second one's where that is missing: image and caption.
-    assert text.count("4 steps of") == 2 * 4
+    assert "grid57, seed 0, 4 steps of &lt;b&gt;" in text
+    assert text.count("4 steps of") == 2 * 7  # Of each run, as the image's text and below it.
+    assert len([*(report / "pictures").iterdir()]) == 7
 
 
 def _bomb(_):
@@ -78,25 +78,16 @@ def _bomb(_):
     ids=["half", "start", "other", "bomb"],
 )
 def test_a_damaged_picture_is_left_out(tmp_path, damage, caplog):
-    one = write_evaluation(tmp_path / "one", strip=picture())
-    path = storage.run_path(tmp_path / "one", "grid57", TASKS[0], 0) / "strip.png"
+    one = write_evaluation(tmp_path / "one", prediction=picture())
+    path = storage.run_path(tmp_path / "one", "grid57", TASKS[0], 0) / "prediction.png"
     path.write_bytes(damage(picture()))
     [merged] = merge([one])
-    assert run_files.pictures_of_run(path.parent) == []
-    assert str(path.parent) in caplog.text
-    other = merged.folders["grid57", TASKS[1], 0]
-    assert run_files.pictures_of_run(other) == [("4 steps of <b>", picture())]
-
-
-def test_a_page_has_room_for_some_pictures_only(tmp_path, monkeypatch):
-    one = write_evaluation(tmp_path / "one", strip=picture())
-    monkeypatch.setattr(run_files, "_MAX_PICTURE_BYTES", int(2.5 * len(picture())))
-    write_report(tmp_path / "report", merge([one]))
-    text = (tmp_path / "report" / "index.html").read_text()
-    assert "6 more are in the runs' folders" in text
-    [shown] = re.findall(r"<details[^>]*><summary>(.*?)</summary><div class=.strips", text)
-    assert f"No pictures of {({*TASKS} - {shown}).pop()}: their" in text
-    assert "or the page would be too large.</p>" in text
+    found = run_files.find_pictures("one", merged)
+    assert path not in [x.source for x in found[TASKS[0]]]
+    assert f"{path} is left out" in caplog.text
+    other = merged.folders["grid57", TASKS[1], 0] / path.name
+    [caption] = [x.caption for x in found[TASKS[1]] if x.source == other]
+    assert caption == "grid57, seed 0, 4 steps of <b>"
 
 
 def test_the_page_is_one_file_of_moderate_size(report):
@@ -130,15 +121,7 @@ def test_films_of_runs_are_played(tmp_path, caplog):
     assert contents == [MP4, GIF, MP4]
     assert {output / urllib.parse.unquote(source) for _, source in shown} <= set(files)
     assert f"{runs[1] / 'other.gif'} is left out" in caplog.text
-    assert "No run has a film" not in text
-
-
-def test_tasks_without_pictures_are_named(report):
-    text = (report / "index.html").read_text()
-    reason = "their observations are neither images nor boards, strip_frames is 0, or drawing"
-    assert f"No pictures of catch/5x5, catch/8x8: {reason} failed" in text
-    [_, less, _] = text.split("<h3>What agents do</h3>")[1:]
-    assert "No pictures of" not in less
+    assert "No run has a picture" not in text
 
 
 class _Tags(html.parser.HTMLParser):
@@ -154,7 +137,7 @@ class _Tags(html.parser.HTMLParser):
 
 
 def test_hostile_names_add_nothing_to_the_page(hostile, tmp_path):
-    one = write_evaluation(tmp_path / "one", strip=picture(), skip={("random", TASKS[0], 0)})
+    one = write_evaluation(tmp_path / "one", prediction=picture(), skip={("random", TASKS[0], 0)})
     discovery = DISCOVERY._replace(problems=("one",))
     write_report(tmp_path / "report", merge([one]), [discovery])
     harmless, text = (tmp_path / "report" / "index.html").read_text(), hostile.read_text()

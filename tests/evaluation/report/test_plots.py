@@ -64,7 +64,7 @@ def test_names_of_rules_and_tasks_are_drawn_as_they_are(name, figures):
     shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b").replace("\udcff", "\\udcff")
     plots.learning_curves(evaluation, contenders)
     [compared] = evaluation.comparisons
-    plots.mean_curves(compared, contenders)
+    plots.efficiency(compared, contenders)
     curves, aggregate = figures
     expected = [*(c.name for c in made), shown]
     assert f"{shown}: mean ± standard error over 2 seeds" in _texts(curves)

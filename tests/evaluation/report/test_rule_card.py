@@ -1,4 +1,3 @@
-import json
 import pathlib
 
 import pytest
@@ -39,7 +38,7 @@ def own():
 def test_a_card_says_where_from_how_good_and_how_bad(tmp_path, own):
     missing = {("random", "catch/8x8", 1)}
     merged = merge([write_evaluation(tmp_path / "held_out", skip=missing)])
-    text, [figures] = rule_card("mine", own, PROVENANCE, merged)
+    text = rule_card("mine", own, PROVENANCE, merged)
     assert text.startswith("# mine\n")
     assert "1,000 meta-steps of K = 6 updates; 43,776,000 environment steps" in text
     assert "## held_out\n\n2 tasks, 2 seeds. Score: mean undiscounted return" in text
@@ -48,15 +47,8 @@ def test_a_card_says_where_from_how_good_and_how_bad(tmp_path, own):
     assert len(rows) == 3
     assert "±" in rows[-1]
     assert "Where it fails: nothing was found." in text
-    assert figures["tasks"] == list(TASKS)
-    assert figures["scores"]["catch/5x5"] == pytest.approx(3.0, abs=0.3)
-    [aggregates] = figures["aggregates"].values()
-    value, low, high, *over_tasks = aggregates["grid57"]["IQM"]
-    assert low <= value <= high
-    assert over_tasks == [None, None]  # Of two tasks.
     assert "2 tasks: too few for an interval over tasks" in text
-    assert "Better than actor_critic (difference of means" in text
-    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+    assert "On 2 tasks with 2 seeds, grid57 is " in text
 
 
 def test_failures_are_named(tmp_path, own):
@@ -68,10 +60,10 @@ def test_failures_are_named(tmp_path, own):
             mine, theirs = path.read_text(), other.read_text()
             path.write_text(theirs)
             other.write_text(mine)
-    text, [figures] = rule_card("mine", own, PROVENANCE, merge([one]))
-    assert len(figures["failures"]) == len(TASKS)
-    assert "Worse than random (difference of means" in text
-    assert "Better than" not in text
+    text = rule_card("mine", own, PROVENANCE, merge([one]))
+    failures = text.partition("Where it fails: ")[2]
+    assert all(task in failures for task in TASKS)
+    assert "grid57 is ahead" not in text
     assert "Where it fails: catch/5x5 (0." in text or "Where it fails: catch/5x5 (-0." in text
 
 

@@ -42,7 +42,8 @@ def test_few_tasks_have_none():
     assert not np.isnan(few[:3]).any()
     assert "tasks" not in few.text(2)
     enough = statistics.estimate(statistics.mean_over_tasks, scores, **OPTIONS)
-    assert enough.text(2) == f"{enough.text_over_seeds(2)}, tasks {enough.text_over_tasks(2)}"
+    value, low, high, *over_tasks = (f"{x:.2f}" for x in enough)
+    assert enough.text(2) == f"{value} [{low}, {high}], tasks [{', '.join(over_tasks)}]"
     one_run = statistics.estimate(statistics.mean_over_tasks, scores[:, :1], **OPTIONS)
     assert np.isnan(one_run[1:]).all()
 

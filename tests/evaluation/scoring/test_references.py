@@ -98,9 +98,7 @@ def test_the_shipped_optima_are_of_these_tasks():
 @pytest.mark.thorough
 def test_nobody_is_above_the_optimum_and_random_has_its_score(tmp_path):
     """On all solved held-out tasks, within the errors of the means."""
-    config = EvaluationConfig(
-        seeds=2, budget=6_000, baselines=("actor_critic",), score_window=0.6, strip_frames=0
-    )
+    config = EvaluationConfig(seeds=2, budget=6_000, baselines=("actor_critic",), score_window=0.6)
     shipped = references.shipped()
     tasks = [task for task in environments.suite("grid_heldout") if task.name in shipped]
     assert len(tasks) >= 15

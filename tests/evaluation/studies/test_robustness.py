@@ -32,7 +32,6 @@ CONFIG = EvaluationConfig(
     seeds=2,
     budget=64,
     num_points=2,
-    strip_frames=0,
     baselines=("hand_set", "ppo"),
 )
 
