@@ -133,7 +133,7 @@ def test_frames_are_single_of_agents_that_see_histories(frame_stack, memory):
     agent = dataclasses.replace(CONFIG.agent, network=network, frame_stack=frame_stack)
     _, contender = make_contenders([], dataclasses.replace(CONFIG, agent=agent))
     task = environments.make("catch/5x5")
-    agent = contender.make(task)
+    agent = contender.configured.make(task)
     played = playing.play(agent, jax.jit(agent.init)(jax.random.key(0)), task, 6, 2, seed=0)
     assert playing.frames(agent, played).shape == (7, 2, 5, 5)
 
