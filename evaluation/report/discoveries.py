@@ -18,16 +18,25 @@ from disco_common.json_lines import JsonLines, read_object
 METRICS = "metrics.jsonl"
 PROBES, RULE, SCORE = "probes", "rule.npz", "score.json"
 PROBE = "probe_score"  # In a record of metrics, the score of the probe at its meta-step.
-# Fields of the metrics (see `meta.run.summarize`), with the titles of their panels.
-PANELS = {
-    "validation_reward": "meta-return: reward per validation step",
-    "policy_entropy": "entropy of the agents' policies (nats)",
-    "target_kl": "KL(target network || policy target)",
-    "meta_gradient_norm": "norm of the agents' meta-gradients",
-}
+# Fields of the metrics with the titles of their panels, of each kind of estimator
+# (`meta.estimators`). A record has all of one kind.
+_BY_KIND = (
+    {
+        "validation_reward": "meta-return: reward per validation step",
+        "policy_entropy": "entropy of the agents' policies (nats)",
+        "target_kl": "KL(target network || policy target)",
+        "meta_gradient_norm": "norm of the agents' meta-gradients",
+    },
+    {
+        "mean_return": "mean return of all candidates' agents",
+        "update_norm": "norm of the change of the rule's parameters",
+    },
+)
+PANELS = {name: title for panels in _BY_KIND for name, title in panels.items()}
 _BY_AGENT = ("task", "validation_reward", "steps_since_reset")
 _EXPECTED = (
-    f"a whole number as meta_step, numbers or null as {', '.join(PANELS)} and all others, and the"
+    "a whole number as meta_step, numbers or null as"
+    f" {' or as '.join(', '.join(panels) for panels in _BY_KIND)} and all others, and the"
     f" lists {', '.join(_BY_AGENT)} of one length in agents"
 )
 # Names of metrics in files of earlier versions.
@@ -159,7 +168,7 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     numbers = [x for name, x in record.items() if name != "agents"]
     return (
         isinstance(record.get("meta_step"), int)
-        and {*PANELS} <= {*record}
+        and any({*panels} <= {*record} for panels in _BY_KIND)
         and all(x is None or isinstance(x, int | float) for x in (*numbers, *lists[1]))
         and all(isinstance(x, int) for x in lists[2])
     )

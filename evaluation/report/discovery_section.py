@@ -80,15 +80,18 @@ def discovery_curves(metrics: Sequence[Mapping[str, Any]]) -> Figure:
     steps = [record["meta_step"] for record in metrics]
     style: Any = {"color": RULE_COLOURS[0], "marker": "." if len(steps) == 1 else None}
     figure = Figure(figsize=(8.0, 9.0 if probes else 7.0))
-    by_name = figure.subplot_mosaic("ee;" * bool(probes) + "ab;cd;ff", sharex=True)
-    for place, (name, title) in zip("abcd", PANELS.items(), strict=True):
-        values = [np.nan if record[name] is None else record[name] for record in metrics]
+    names = [name for name in PANELS if any(name in record for record in metrics)]
+    panels = "ab;cd;" if len(names) > 2 else "ab;"
+    by_name = figure.subplot_mosaic("ee;" * bool(probes) + panels + "ff", sharex=True)
+    for place, name in zip("abcd", names, strict=False):
+        values = [np.nan if record.get(name) is None else record[name] for record in metrics]
         by_name[place].plot(steps, values, linewidth=1.3, **style)
-        by_name[place].set_title(title)
-    returns = [record["agents"]["validation_reward"] for record in metrics]
-    finite = [[x for x in one if x is not None] or [np.nan] for one in returns]
-    low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
-    by_name["a"].fill_between(steps, low, high, color=RULE_COLOURS[0], alpha=0.18, linewidth=0)
+        by_name[place].set_title(PANELS[name])
+    if "validation_reward" in names:
+        returns = [record["agents"]["validation_reward"] for record in metrics]
+        finite = [[x for x in one if x is not None] or [np.nan] for one in returns]
+        low, high = (np.array([np.quantile(x, q) for x in finite]) for q in (0.25, 0.75))
+        by_name["a"].fill_between(steps, low, high, color=RULE_COLOURS[0], alpha=0.18, linewidth=0)
     if probes:
         by_name["e"].plot(list(probes), list(probes.values()), **style | {"marker": "o"})
         for height in (0.0, 1.0):
@@ -117,13 +120,18 @@ def sweep_curves(points: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
     """
     curves = {}
     for name, metrics in points.items():
-        known = [x for x in metrics if x["validation_reward"] is not None]
+        known = [x for x in metrics if _return_of(x) is not None]
         parts = np.array_split(np.arange(len(known)), max(1, min(len(known), 20)))
         parts = [part for part in parts if part.size]
-        rewards = [x["validation_reward"] for x in known]
+        rewards = [_return_of(x) for x in known]
         curves[name] = Curve(
             [known[part[-1]]["meta_step"] for part in parts],
             [float(np.mean([rewards[k] for k in part])) for part in parts],
         )
     panels = {"Discoveries: mean over the agents": curves}
-    return line_panels(panels, xlabel="meta-steps", ylabel=PANELS["validation_reward"])
+    return line_panels(panels, xlabel="meta-steps", ylabel="meta-return")
+
+
+def _return_of(record: Mapping[str, Any]) -> float | None:
+    """Return the reward or return that a record has, whatever its estimator."""
+    return record.get("validation_reward", record.get("mean_return"))
