@@ -176,7 +176,7 @@ def test_refused(contender, tmp_path):
         EvolutionConfig(sigma=0.0)
     with pytest.raises(ValueError, match="1 tasks have reference scores; expected at least num_ta"):
         run(contender, tmp_path, dataclasses.replace(SETTINGS, num_tasks=2))
-    ageless = dataclasses.replace(contender, rule=disco.load("grid57"), name="grid57")
+    ageless = contender.changed(rule=disco.load("grid57"), name="grid57")
     with pytest.raises(ValueError, match="grid57's policy prior are not outputs that read the age"):
         run(ageless, tmp_path)
     assert not list(tmp_path.glob("generations"))
