@@ -139,8 +139,6 @@ class Encoder(hk.Module):
         return parts
 
     def _leaf(self, name: str, spec: specs.Array, x: Array, dtype) -> Float[Array, "*s _"]:
-        if isinstance(spec, specs.DiscreteArray):
-            return _flatten(jax.nn.one_hot(x, spec.num_values, dtype=dtype), 2)
         if isinstance(spec, TextSpec):
             number = self._texts.index(name)
             name = f"language_{number}" if number else "language"
@@ -149,12 +147,19 @@ class Encoder(hk.Module):
             image = _channels_last(x).astype(dtype)
             image = image / 255 if spec.dtype == np.uint8 else image
             return residual_net()(image, self._config)
-        x = _flatten(x, len(spec.shape) + 1)
-        if spec.dtype == np.uint8:
-            return x.astype(dtype) / 255
-        if np.issubdtype(spec.dtype, np.integer):
-            return signed_log(x.astype(jnp.result_type(float))).astype(dtype)
-        return x.astype(dtype)
+        return numbers(spec, x, dtype)
+
+
+def numbers(spec: specs.Array, x: Array, dtype) -> Float[Array, "*s _"]:
+    """Return S frames `[*s, S, ...]` of a spec as the numbers that an MLP reads of them."""
+    if isinstance(spec, specs.DiscreteArray):
+        return _flatten(jax.nn.one_hot(x, spec.num_values, dtype=dtype), 2)
+    x = _flatten(x, len(spec.shape) + 1)
+    if spec.dtype == np.uint8:
+        return x.astype(dtype) / 255
+    if np.issubdtype(spec.dtype, np.integer):
+        return signed_log(x.astype(jnp.result_type(float))).astype(dtype)
+    return x.astype(dtype)
 
 
 @hk.to_module

@@ -86,6 +86,11 @@ class AgentConfig:
                 f" {', '.join(map(repr, OPTIMIZERS))}."
             )
         require_burn_in(self, "agent.")
+        if self.adapts_steps and self.network.channels:
+            raise ValueError(
+                f"agent.adapts_steps is True and network.channels {self.network.channels}; expected"
+                " () for layers whose inputs are flattened observations."
+            )
         fresh = self.batch_size - self.num_replayed
         if fresh not in (0, self.num_environments):
             raise ValueError(
@@ -247,11 +252,12 @@ class RuleAgent(ActsByPolicy):
 
     def init(self, key: PRNGKeyArray) -> LearnerState:
         params = self.network.init(key)
+        adapts = self.config.adapts_steps or self.config.adapts_rewards
         return LearnerState(
             params=params,
             optimizer=self.optimizer.init(params),
             rule_state=self.rule.init(params),
-            scales=Scales.zeros() if self._adapts else None,
+            scales=Scales.zeros() if adapts else None,
         )
 
     def update(self, state: LearnerState, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
@@ -279,10 +285,12 @@ class RuleAgent(ActsByPolicy):
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
         if state.scales is not None:
-            scales = state.scales.after(trajectory, self._discount)
+            inputs = self.network.sum_of_inputs(trajectory.observation)
+            scales = state.scales.after(trajectory, inputs, getattr(self.rule, "discount", 1.0))
             state = dataclasses.replace(state, scales=scales)
         scaled = self.config.scaled(trajectory)
         if self.config.adapts_rewards:
+            assert state.scales is not None
             reward = scaled.reward / state.scales.of_rewards
             scaled = dataclasses.replace(scaled, reward=reward)
         inputs = (state.params, state.rule_state, scaled, self.network.unroll)
@@ -293,6 +301,7 @@ class RuleAgent(ActsByPolicy):
         return self.apply(state, gradients, aux), gradients, aux
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
+        updates: Any
         updates, optimizer = self.optimizer.update(gradients, state.optimizer, state.params)
         if self.config.adapts_steps:
             assert state.scales is not None
@@ -303,14 +312,6 @@ class RuleAgent(ActsByPolicy):
         return LearnerState(
             params=params, optimizer=optimizer, rule_state=aux.state, scales=state.scales
         )
-
-    @property
-    def _adapts(self) -> bool:
-        return self.config.adapts_steps or self.config.adapts_rewards
-
-    @property
-    def _discount(self) -> float:
-        return getattr(self.rule, "discount", 1.0)
 
     @property
     def optimizer(self) -> optax.GradientTransformation:

@@ -19,9 +19,12 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+from dm_env import specs
 from jaxtyping import Array, Float
 
 import disco
+from agents.encoders import numbers
+from environments import ObservationSpec
 
 REFERENCE = 32.0  # Σ|x_j| of `grid57`, and the width of the small networks.
 _DECAY = 0.99  # Of the moving means.
@@ -49,13 +52,15 @@ class Scales:
         """Return the sums before the first batch."""
         return cls(**{name: jnp.zeros(()) for name in ("weight", "inputs", "squares", "arrived")})
 
-    def after(self, trajectory: disco.Trajectory, discount: float) -> "Scales":
-        """Return the sums after a batch, `[T+1, B, ...]`."""
+    def after(
+        self, trajectory: disco.Trajectory, inputs: Float[Array, ""], discount: float
+    ) -> "Scales":
+        """Return the sums after a batch, `[T+1, B, ...]`, and the mean of Σ|x_j| over it."""
         sums = discounted_sums(trajectory, discount)
         arrived = sums != 0.0
         new = Scales(
             weight=jnp.ones(()),
-            inputs=_sum_of_inputs(trajectory),
+            inputs=inputs,
             squares=jnp.sum(sums**2),
             arrived=jnp.sum(arrived.astype(sums.dtype)),
         )
@@ -81,19 +86,19 @@ def discounted_sums(trajectory: disco.Trajectory, discount: float) -> Float[Arra
         total = total + reward
         return discount * goes_on * total, total
 
-    rows = trajectory.reward, 1.0 - trajectory.last.astype(trajectory.reward.dtype)
-    return jax.lax.scan(add, jnp.zeros_like(trajectory.reward[0]), rows)[1]
+    reward = jnp.where(trajectory.mask, trajectory.reward, 0.0)  # Others may be anything.
+    rows = reward, 1.0 - trajectory.last.astype(reward.dtype)
+    return jax.lax.scan(add, jnp.zeros_like(reward[0]), rows)[1]
 
 
-def _sum_of_inputs(trajectory: disco.Trajectory) -> Float[Array, ""]:
-    """Return the mean over a batch of the sum of the inputs' absolute values."""
-    lead = trajectory.reward.ndim
+def sum_of_inputs(spec: ObservationSpec, stacked: Any) -> Float[Array, ""]:
+    """Return the mean of Σ|x_j| over observations, leaves `[*s, S, ...]` (`history.stack`)."""
 
-    def one(x: Array) -> Array:
-        x = jnp.abs(x.astype(jnp.result_type(float)))
-        return jnp.mean(jnp.sum(x.reshape(*x.shape[:lead], -1), axis=-1))
+    def one(leaf: specs.Array, x: Array) -> Array:
+        read = numbers(leaf, x, jnp.result_type(float))
+        return jnp.mean(jnp.sum(jnp.abs(read), axis=-1))
 
-    return sum(map(one, jax.tree.leaves(trajectory.observation)), jnp.zeros(()))
+    return sum(jax.tree.leaves(jax.tree.map(one, spec, stacked)), jnp.zeros(()))
 
 
 def factors(params: Mapping[str, Mapping[str, Any]], of_inputs: Array) -> Any:

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import time
+from functools import partial
 from typing import Any
 
 import jax
@@ -26,8 +27,8 @@ class Observer:
     def on_start(self, step: int) -> None:
         """Note the meta-step that the run starts or continues from."""
 
-    def on_progress(self, step: float) -> None:
-        """Note the meta-steps so far, with the part of one that is done, if it takes long."""
+    def on_progress(self, step: int, part: float) -> None:
+        """Note the meta-steps so far, and the part of the next one, if it takes long."""
 
     def on_report(self, metrics: Metrics) -> None:
         """Note the metrics of a window of meta-steps."""
@@ -66,10 +67,7 @@ def run(
     """
     discovery.check()
 
-    def is_probed(step: int) -> bool:
-        interval = observer.probe_interval
-        return bool(interval and step and (step == meta_steps or step % interval == 0))
-
+    is_probed = partial(_is_probed, observer.probe_interval, meta_steps)
     with contextlib.closing(discovery):
         restored = restore(discovery, checkpoints)
         step, state = restored if restored else (0, discovery.init())
@@ -81,9 +79,7 @@ def run(
         window, started = [], time.monotonic()
         while step < meta_steps and not is_stopping:
             try:
-                state, metrics = discovery.step(
-                    state, lambda part, before=step: observer.on_progress(before + part)
-                )
+                state, metrics = discovery.step(state, partial(observer.on_progress, step))
             except stopping.StoppedBySignal:
                 is_stopping = True
             else:
@@ -99,10 +95,7 @@ def run(
                 window, started = [], time.monotonic()
             if step > kept and (step % checkpoint_interval == 0 or is_kept):
                 kept = step
-                try:
-                    observer.on_checkpoint(step, state)
-                finally:  # A rule that cannot be written costs no checkpoint.
-                    checkpoints.save(step, state, agents=discovery.agents_stacked)
+                _keep(discovery, checkpoints, observer, step, state)
             if (is_probed(step) or discovery.can_stop_within) and not is_stopping:
                 checkpoints.wait()
                 stopping.set_unsaved(False)  # While fresh agents are compiled.
@@ -110,6 +103,21 @@ def run(
                 is_stopping, started = not observer.probe(step, state), time.monotonic()
     checkpoints.wait()
     return state
+
+
+def _is_probed(interval: int, meta_steps: int, step: int) -> bool:
+    """Return whether there is a probe after a meta-step."""
+    return bool(interval and step and (step == meta_steps or step % interval == 0))
+
+
+def _keep(
+    discovery: Discovery, checkpoints: Checkpoints, observer: Observer, step: int, state: Any
+) -> None:
+    """Save a checkpoint; a rule that cannot be written costs none."""
+    try:
+        observer.on_checkpoint(step, state)
+    finally:
+        checkpoints.save(step, state, agents=discovery.agents_stacked)
 
 
 def is_stop_requested(step: int) -> bool:

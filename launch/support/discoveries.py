@@ -174,8 +174,8 @@ class _Log(Observer):
                 " empty: neither is saved."
             )
 
-    def on_progress(self, step: float) -> None:
-        self._show(round(step, 2), self._newest, "")
+    def on_progress(self, step: int, part: float) -> None:
+        self._show(step + round(part, 2), self._newest, "")
 
     def on_report(self, metrics: Metrics) -> None:
         step = metrics[META_STEP]

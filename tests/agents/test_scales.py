@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dm_env import specs
+from jax.flatten_util import ravel_pytree
 
 import disco
 import environments
@@ -29,7 +31,7 @@ CATCH: Any = environments.make("catch/4x3").dynamics  # Of three actions.
 HAND_SET = disco.HandSetRule(num_bins=21, max_value=10.0)
 
 
-def agent(inputs=4, rule=HAND_SET, **changes) -> RuleAgent:
+def agent(inputs=4, rule: disco.Rule = HAND_SET, **changes) -> RuleAgent:
     return RuleAgent.create(
         dataclasses.replace(CONFIG, **changes), Encoded(CATCH, "projected", inputs), rule
     )
@@ -65,7 +67,7 @@ def test_copies_of_inputs_change_nothing():
     start = one.network.unravel(one.network.init(jax.random.key(0)))
     first = start["torso/mlp/~/linear_0"]
     wide = {**start, "torso/mlp/~/linear_0": {**first, "w": jnp.tile(first["w"], (5, 1)) / 5.0}}
-    flat = jax.flatten_util.ravel_pytree(wide)[0]
+    flat = ravel_pytree(wide)[0]
     own = learned(one, batches())
     of_copies = learned(five, [copied(x) for x in batches()], flat)
     test = batches(5)[-1]
@@ -106,6 +108,7 @@ def test_discounted_sums_end_with_the_episode():
         batch,
         reward=jnp.array([[1.0], [0.0], [2.0], [0.0]]),
         last=jnp.array([[False], [True], [False], [False]]),
+        mask=jnp.ones((4, 1), bool),
     )
     found = scales.discounted_sums(batch, 0.5)[:, 0]
     np.testing.assert_allclose(found, [1.0, 0.5, 2.0, 1.0])
@@ -115,13 +118,13 @@ def test_rewards_are_measured_where_they_arrive():
     """Not by how often: a rare reward of 2 is as large as one in each episode's last step."""
     batch = random_trajectory(num_transitions=4, batch_size=1)
     last = jnp.ones((4, 1), bool)
-    none = dataclasses.replace(batch, reward=jnp.zeros((4, 1)), last=last)
+    none = dataclasses.replace(batch, reward=jnp.zeros((4, 1)), last=last, mask=last)
     rare = dataclasses.replace(none, reward=jnp.zeros((4, 1)).at[1].set(2.0))
-    found = scales.Scales.zeros()
+    found, zero = scales.Scales.zeros(), jnp.zeros(())
     for _ in range(10):
-        found = found.after(none, 0.9)
+        found = found.after(none, zero, 0.9)
     assert float(found.of_rewards) == 1.0
-    found = found.after(rare, 0.9).after(none, 0.9)
+    found = found.after(rare, zero, 0.9).after(none, zero, 0.9)
     assert float(found.of_rewards) == pytest.approx(2.0)
 
 
@@ -133,6 +136,29 @@ def test_a_rule_scales_the_steps(step):
     moved = learned(made, batches(1)).params - start.params
     of_one = learned(same, batches(1)).params - start.params
     np.testing.assert_allclose(moved, np.exp(step) * of_one, rtol=1e-4, atol=1e-8)
+
+
+def test_what_an_mlp_reads_is_measured():
+    """One of a hot vector, bytes as parts of 255, whole numbers by their logarithm; two frames."""
+    spec = {
+        "choice": specs.DiscreteArray(7),
+        "image": specs.Array((2, 2, 1), np.uint8),
+        "count": specs.Array((2,), np.int32),
+        "real": specs.Array((3,), np.float32),
+    }
+    seen = {
+        "choice": jnp.array([[3, 1]]),
+        "image": jnp.full((1, 2, 2, 2, 1), 51, jnp.uint8),
+        "count": jnp.array([[[0, -1], [0, 0]]]),
+        "real": jnp.array([[[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]]),
+    }
+    found = float(scales.sum_of_inputs(spec, seen))
+    assert found == pytest.approx(2.0 + 8 * 0.2 + np.log(2.0) + 3.5, rel=1e-5)
+
+
+def test_convolutions_are_refused():
+    with pytest.raises(ValueError, match=r"adapts_steps is True and network.channels \(4,\)"):
+        agent(adapts_steps=True, network=NetworkConfig(torso=(6,), channels=(4,)))
 
 
 def test_agents_that_do_not_adapt_keep_no_scales():

@@ -130,9 +130,9 @@ def test_a_stop_within_a_generation_loses_only_it(tmp_path, ended):
     advanced = []
 
     class Stopping(Reporting):
-        def on_progress(self, step: float) -> None:
-            advanced.append(step)
-            if step > 1.0:
+        def on_progress(self, step: int, part: float) -> None:
+            advanced.append(step + part)
+            if step == 1:
                 stopping.request(15)
 
     try:
