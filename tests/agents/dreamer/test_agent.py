@@ -459,7 +459,7 @@ def test_continuous_actions_are_scaled_to_the_environments_bounds():
     np.testing.assert_array_equal(action, agent.action_range.scale(extras["action"]["action"]))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # Specs of arrays cannot be hashed.
 class Acting:
     """Dynamics that have other actions, by their specs."""
 
