@@ -53,7 +53,13 @@ CASES = {
         max_gradient_norm=0.02,
     ),
     # The first updates are 1, where a bound of 1 has no derivative.
-    "RMSProp": dataclasses.replace(EXPERIENCE, optimizer_kind="rmsprop", max_abs_update=2.0),
+    "RMSProp, scales": dataclasses.replace(
+        EXPERIENCE,
+        optimizer_kind="rmsprop",
+        max_abs_update=2.0,
+        adapts_steps=True,
+        adapts_rewards=True,
+    ),
 }
 # Fields that no meta-gradient can depend on, each with the reason.
 NO_INFLUENCE: dict[str, str] = {}
