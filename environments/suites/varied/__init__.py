@@ -47,7 +47,7 @@ _NOISES = (0.05, 1.0)  # Standard deviation by the scale of rewards, log-uniform
 def _grid(rng: np.random.Generator) -> GridWorldTask:
     """Draw one of the variants of `grid57`."""
     number = int(rng.integers(2**31))
-    variant = rng.choice([name for name in grid57.VARIANTS])
+    variant = rng.choice(list(grid57.VARIANTS))
     return grid57.draw(f"varied/{number}_{variant}_{rng.choice(['fixed', 'random'])}", SEED)
 
 
