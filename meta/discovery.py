@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int, Shaped
 import disco
 import environments
 from meta.config import DiscoveryConfig
-from meta.estimators.protocol import Metrics
+from meta.estimators.protocol import Metrics, finite_mean
 from meta.groups import make_groups
 from meta.host_groups import HostGroup
 from meta.meta_step import AgentMetrics, Contribution
@@ -298,8 +298,7 @@ class MetaGradient:
         summary: Metrics = {}
         for name, values in columns.items():
             if name not in _NOT_AVERAGED:
-                finite = values[np.isfinite(values)]
-                summary[name] = float(finite.mean()) if finite.size else None
+                summary[name] = finite_mean(values)
         finite = np.isfinite(columns["episode_return_sum"])
         episodes = columns["episodes"][finite].sum()
         total = columns["episode_return_sum"][finite].sum()

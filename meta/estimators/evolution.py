@@ -40,7 +40,7 @@ from disco_common import keys
 from disco_common.keys import Purpose
 from environments import registry
 from meta.config import DiscoveryConfig
-from meta.estimators.protocol import Metrics
+from meta.estimators.protocol import Metrics, finite_mean
 from training.device_program import Lifetimes, mesh
 from training.memory_budget import require_memory_for_runs
 from training.schedule import TrainingConfig
@@ -268,7 +268,7 @@ class Evolution:
         number = self._num_candidates
         flat = [float(x) if np.isfinite(x) else None for x in last.returns.ravel()]
         return {
-            "mean_return": _finite_mean(np.concatenate([x.returns.ravel() for x in window])),
+            "mean_return": finite_mean(np.concatenate([x.returns.ravel() for x in window])),
             "update_norm": float(np.mean([x.norm for x in window])),
             "agents": {
                 "task": [name for name in names for _ in range(number)],
@@ -363,8 +363,3 @@ def _ranks(returns: Float[np.ndarray, "P"]) -> Float[np.ndarray, "P"]:
     """Return the ranks of returns, from -1/2 to 1/2; NaN is the lowest, equal ones share theirs."""
     known = np.where(np.isnan(returns), -np.inf, returns)
     return (scipy.stats.rankdata(known) - 1.0) / (len(known) - 1.0) - 0.5
-
-
-def _finite_mean(values: Float[np.ndarray, "N"]) -> float | None:
-    finite = values[np.isfinite(values)]
-    return float(finite.mean()) if finite.size else None

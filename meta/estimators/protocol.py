@@ -3,6 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+from jaxtyping import Shaped
+
 import disco
 
 Metrics = dict[str, Any]
@@ -82,3 +85,9 @@ class Discovery(Protocol):
 
     def close(self) -> None:
         """Stop host environments."""
+
+
+def finite_mean(values: Shaped[np.ndarray, "*s"]) -> float | None:
+    """Return the mean of the numbers that are finite; None if there are none."""
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else None
