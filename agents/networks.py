@@ -110,11 +110,9 @@ class PolicyNetwork:
         """Return the parameters by module and name."""
         return _flat(self)[1](params)
 
-    def sum_of_inputs(self, observation: Any) -> Float[Array, ""]:
-        """Return the mean sum of the absolute values of what the MLP reads of observations."""
-        return scales.sum_of_inputs(
-            self._spec, history.stack(self.history, self._spec, observation)
-        )
+    def mean_input(self, observation: Any) -> Float[Array, ""]:
+        """Return the mean absolute value of the numbers of observations."""
+        return scales.mean_input(self._spec, history.stack(self.history, self._spec, observation))
 
     def step_factors(self, params: disco.Params, of_inputs: Array) -> Float[Array, "P"]:
         """Return the factors of an optimiser's steps (`agents.scales.factors`)."""

@@ -86,11 +86,6 @@ class AgentConfig:
                 f" {', '.join(map(repr, OPTIMIZERS))}."
             )
         require_burn_in(self, "agent.")
-        if self.adapts_steps and self.network.channels:
-            raise ValueError(
-                f"agent.adapts_steps is True and network.channels {self.network.channels}; expected"
-                " () for layers whose inputs are flattened observations."
-            )
         fresh = self.batch_size - self.num_replayed
         if fresh not in (0, self.num_environments):
             raise ValueError(
@@ -285,7 +280,7 @@ class RuleAgent(ActsByPolicy):
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
         if state.scales is not None:
-            inputs = self.network.sum_of_inputs(trajectory.observation)
+            inputs = self.network.mean_input(trajectory.observation)
             scales = state.scales.after(trajectory, inputs, getattr(self.rule, "discount", 1.0))
             state = dataclasses.replace(state, scales=scales)
         scaled = self.config.scaled(trajectory)

@@ -52,7 +52,9 @@ _MODULES = {
     "grid57": _Module("grid57 grid_generated lpg", "grid57 grid_generated lpg"),
     "grid_heldout": _Module("grid_heldout", "grid_heldout"),
     "mdp_generated": _Module("mdp_generated", "mdp_generated"),
-    "varied": _Module("varied", "varied"),
+    "varied": _Module(
+        "varied", "varied varied_1 varied_4 varied_16 varied_64 varied_256 varied_heldout"
+    ),
     "small_tasks": _Module(
         "catch deep_sea delayed_chain",
         "delayed_chain",

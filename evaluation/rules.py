@@ -32,6 +32,7 @@ PLUGINS = plugins.define("disco.rules", disco.Rule)
 FILE_SHA256 = "file_sha256"  # In a contender's source, the hash of its rule's file.
 _FILE = "the rule file"  # Of a setting, where it comes from.
 _WIDTH = "network.torso"
+_ADAPTS = ("adapts_steps", "adapts_rewards")
 _RANGES = {
     "learning_rate": POSITIVE,
     "end_learning_rate": FRACTION,
@@ -40,6 +41,7 @@ _RANGES = {
     "lifetime": AT_LEAST_0,
     "network.model": AT_LEAST_0,
     _WIDTH: Range("positive numbers of units", lambda x: x >= 1),
+    **dict.fromkeys(_ADAPTS, Range("true or false", lambda x: x in (0, 1))),
 }
 
 _log = logging.getLogger(__name__)
@@ -195,9 +197,10 @@ def _agent_of(
     Raises:
       disco.RuleFileError: if a setting in the file is not a number in its range.
     """
-    agent, origins = config.agent, {}
     own = {name: getattr(config, f"rule_{name}", None) for name in _RANGES}
     found = _of_discovery(rule, header, [name for name, x in own.items() if x is None])
+    adapts = {name: True for name in _ADAPTS if found.get(name)}
+    agent, origins = dataclasses.replace(config.agent, **adapts), {}
 
     def chosen(name: str, is_used: bool = True) -> float:
         """Return the config's setting for rules, or else the file's if used, or the agent's."""
@@ -215,7 +218,8 @@ def _agent_of(
         "replay_ratio": chosen("replay_ratio", replays and not agent.replay_ratio),
     }
     width, torso = int(found.get(_WIDTH, 0)), agent.network.torso
-    if origins["learning_rate"] == _FILE and width and torso and torso[-1] > width:
+    is_wider = width and torso and torso[-1] > width and not agent.adapts_steps
+    if origins["learning_rate"] == _FILE and is_wider:
         # With a wider torso, the learning rate is divided by as much, with which Adam changes a
         # layer's outputs alike at all widths (Yang et al. 2022, arXiv 2203.03466, table 3).
         settings["learning_rate"] = settings["learning_rate"] * width / torso[-1]
@@ -268,7 +272,7 @@ def _of_discovery(rule: str, header: dict[str, Any], names: Sequence[str]) -> di
         value: Any = entries[name]
         if name == _WIDTH:
             value = value[-1] if isinstance(value, list) and type(value[-1]) is int else None
-        is_number = type(value) in (int, float)
+        is_number = type(value) in ((bool,) if name in _ADAPTS else (int, float))
         if not is_number or not math.isfinite(value) or not allowed.contains(value):
             raise refusal(path, entries[name], allowed.expected)
         found[name] = float(value)

@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 import disco
 import environments
@@ -62,12 +62,49 @@ def agent_meta_step(
     Returns:
       The agent after the meta-step, its update of the rule, and metrics.
     """
+    key = keys.key(config.seed, Purpose.TRAIN, meta_step, index)
+    learned = learn_and_validate(config, group, rule, meta_step, member, key)
+    member, update, metrics = agent_meta_update(
+        config,
+        group,
+        rule,
+        learned.member,
+        member.agent.learner,
+        learned.residuals,
+        learned.trajectory,
+    )
+    return member, update, metrics | learned.metrics
+
+
+class Learned(NamedTuple):
+    """An agent after K updates, without an axis over agents.
+
+    Attributes:
+      member: the agent.
+      residuals: of the updates.
+      trajectory: of the agent after the updates.
+      metrics: of the updates and of their episodes.
+    """
+
+    member: Member
+    residuals: InnerLoopResiduals
+    trajectory: disco.Trajectory
+    metrics: Metrics
+
+
+def learn_and_validate(
+    config: DiscoveryConfig,
+    group: AgentGroup,
+    rule: disco.DiscoveredRule,
+    meta_step: Int[Array, ""],
+    member: Member,
+    key: PRNGKeyArray,
+) -> Learned:
+    """Make steps 1 and 2 for one agent of JAX environments."""
     agent, dynamics = group.agent_with(rule), group.dynamics
     assert isinstance(dynamics, environments.JaxEnvironment)
-    inner_loop_key, validation_key = jax.random.split(
-        keys.key(config.seed, Purpose.TRAIN, meta_step, index)
-    )
-    task_params, learner_before = group.task_params_of(member.lifetime.task), member.agent.learner
+    inner_loop_key, validation_key = jax.random.split(key)
+    task_params = group.task_params_of(member.lifetime.task)
     agent_state, value, residuals, episodes, learning = inner_loop(
         agent,
         dynamics,
@@ -93,16 +130,13 @@ def agent_meta_step(
         config.meta.validation_length,
     )
     member = dataclasses.replace(member, agent=agent_state, value=value, validation=actor)
-    member, update, metrics = agent_meta_update(
-        config, group, rule, member, learner_before, residuals, to_trajectory(validated)
-    )
-    metrics |= {f"agent_{name}": x for name, x in learning.items()}
+    metrics = {f"agent_{name}": x for name, x in learning.items()}
     metrics |= {
         "validation_reward": validation_episodes.reward_sum / validation_episodes.steps,
         "episode_return_sum": episodes.return_sum,
         "episodes": episodes.count,
     }
-    return member, update, metrics
+    return Learned(member, residuals, to_trajectory(validated), metrics)
 
 
 def with_training_states(

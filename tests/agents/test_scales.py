@@ -90,7 +90,7 @@ def test_the_scale_of_rewards_changes_nothing(scale):
 def test_steps_fall_with_the_width():
     made = agent(adapts_steps=True, network=NetworkConfig(torso=(128, 64), model=0, head=(32,)))
     params = made.network.init(jax.random.key(0))
-    factors = made.network.unravel(made.network.step_factors(params, jnp.float32(320.0)))
+    factors = made.network.unravel(made.network.step_factors(params, jnp.float32(80.0)))
     found = {module: np.unique(arrays["w"]).tolist() for module, arrays in factors.items()}
     assert found == {
         "torso/mlp/~/linear_0": [pytest.approx(0.1)],
@@ -152,13 +152,24 @@ def test_what_an_mlp_reads_is_measured():
         "count": jnp.array([[[0, -1], [0, 0]]]),
         "real": jnp.array([[[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]]),
     }
-    found = float(scales.sum_of_inputs(spec, seen))
-    assert found == pytest.approx(2.0 + 8 * 0.2 + np.log(2.0) + 3.5, rel=1e-5)
+    found = float(scales.mean_input(spec, seen))
+    assert found * (14 + 8 + 4 + 6) == pytest.approx(2.0 + 8 * 0.2 + np.log(2.0) + 3.5, rel=1e-5)
 
 
-def test_convolutions_are_refused():
-    with pytest.raises(ValueError, match=r"adapts_steps is True and network.channels \(4,\)"):
-        agent(adapts_steps=True, network=NetworkConfig(torso=(6,), channels=(4,)))
+@pytest.mark.parametrize("patch", [1, 4])
+def test_convolutions_step_by_their_windows(patch):
+    network = NetworkConfig(torso=(6,), channels=(16,), blocks=1, patch=patch, model=0, head=())
+    dynamics: Any = environments.make("pixels/catch/8x8").dynamics
+    config = dataclasses.replace(CONFIG, network=network, adapts_steps=True)
+    made = RuleAgent.create(config, dynamics, HAND_SET)
+    params = made.network.init(jax.random.key(0))
+    arrays = made.network.unravel(params)
+    factors = made.network.unravel(made.network.step_factors(params, jnp.float32(0.5)))
+    for module, found in factors.items():
+        window = np.prod(arrays[module]["w"].shape[:-1])
+        is_first = module.endswith("patch" if patch > 1 else "section_0_in")
+        expected = 32.0 / (0.5 * window) if is_first else min(1.0, 32.0 / window)
+        np.testing.assert_allclose(found["w"], expected, rtol=1e-6)
 
 
 def test_agents_that_do_not_adapt_keep_no_scales():

@@ -212,6 +212,16 @@ def test_scale_of_the_rewards_of_rules(tmp_path):
         made(plain, rule_reward_scale=0.0)
 
 
+def test_agents_adapt_to_scales_as_in_the_discovery(tmp_path):
+    agent = {"adapts_steps": True, "learning_rate": 0.5, "network": {"torso": [32]}}
+    contender = rule_contenders([write(tmp_path / "a.npz", {"agent": agent})], with_torso(128))[-1]
+    assert (contender.agent.adapts_steps, contender.agent.adapts_rewards) == (True, False)
+    assert contender.agent.learning_rate == 0.5  # Steps fall with the width already.
+    wrong = write(tmp_path / "b.npz", {"agent": {"adapts_rewards": 1}})
+    with pytest.raises(disco.RuleFileError, match=r"adapts_rewards is 1; expected true or false"):
+        rule_contenders([wrong], CONFIG)
+
+
 @pytest.mark.parametrize("name", ["reward_scale", "lifetime"])
 @pytest.mark.parametrize("found", [-1.0, float("inf"), "1"])
 def test_settings_of_the_discovery_that_are_out_of_range(tmp_path, name, found):

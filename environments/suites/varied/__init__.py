@@ -12,6 +12,9 @@ variant share their dynamics, and so one compiled program.
 | `cart`, `pendulum` | with masses, lengths and forces of their own |
 | `bandit` | contextual bandits of 18 actions, episodes of 1 to 20 steps |
 | `chain` | rare rewards: a long corridor |
+
+`varied_1` to `varied_256` are the first of them, for discovery; `varied_heldout` are three of each
+variant that none of these has.
 """
 
 import dataclasses
@@ -192,19 +195,21 @@ VARIANTS = (
     Variant("chain", "coordinates", Encoded(Coordinates(ROOMS))),
     Variant("cart", "distracted_32", Encoded(Cart(), "selected", 32), 0.5),
 )
+_NAMES = tuple(
+    f"varied/{i:03d}_{VARIANTS[i % len(VARIANTS)].family}_{VARIANTS[i % len(VARIANTS)].encoding}"
+    for i in range(NUM_TASKS)
+)
 SUITES = {
-    "varied": tuple(
-        f"varied/{i:03d}_{VARIANTS[i % len(VARIANTS)].family}"
-        f"_{VARIANTS[i % len(VARIANTS)].encoding}"
-        for i in range(NUM_TASKS)
-    )
+    "varied": _NAMES,
+    **{f"varied_{number}": _NAMES[:number] for number in (1, 4, 16, 64, 256)},
+    "varied_heldout": _NAMES[-3 * len(VARIANTS) :],
 }
 
 
 @functools.cache
 def make(name: str) -> Environment:
     """Make an environment of the suite, for example `varied/000_grid_planes`."""
-    number = SUITES["varied"].index(name)
+    number = _NAMES.index(name)
     variant, rng = VARIANTS[number % len(VARIANTS)], np.random.default_rng([SEED, number])
     family = FAMILIES[variant.family]
     task = family.draw(rng)

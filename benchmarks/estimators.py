@@ -1,0 +1,309 @@
+"""Whether truncated meta-gradients point where the scores of lifetimes rise.
+
+    python -m benchmarks.estimators --workdir=runs/estimators
+
+For a rule and a task it measures, with the discovery's agents and lifetimes of 100 updates,
+
+- the derivative of the lifetime's score (the mean return of its last fifth) in random directions of
+  the meta-parameters, by antithetic differences with common random numbers, from two seeds. Of a
+  direction that is drawn from the standard normal distribution the mean square of it is the squared
+  norm of the score's gradient;
+- the meta-gradient of an agent, averaged over its lifetime, for several K, with and without the
+  meta-value function, from the same seeds;
+- the score's derivative along each mean meta-gradient, by lifetimes as above but of another seed.
+  By the gradient's norm it is the cosine of the two.
+
+Results are one JSON line for each rule and task, in `estimators.jsonl`; started again, the command
+goes on where it was. Then the tables and the figure are made anew.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from absl import app, flags, logging
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Int, PyTree
+
+import disco
+import environments
+from agents.rule_agent import make_agent
+from disco_common import compilation, keys
+from disco_common.keys import Purpose
+from evaluation.studies import ablations
+from launch.configs import grid57_laptop
+from launch.support import commands
+from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig
+from meta.groups import AgentGroup, make_groups
+from meta.meta_step import learn_and_validate, meta_gradient
+from meta.population import init_member, meta_optimizer
+from training.device_program import Lifetimes
+from training.schedule import TrainingConfig
+
+NUM_UPDATES = 100  # Of a lifetime.
+BASE = grid57_laptop.get_config()
+TASKS = tuple(
+    f"varied/{name}"
+    for name in (
+        "002_mdp_features",
+        "018_mdp_features",
+        "003_cart_state",
+        "019_cart_state",
+        "008_grid_projected_64",
+        "024_grid_projected_64",
+    )
+)
+TRUNCATIONS = (1, 5, 20, 100)
+_PUBLISHED = RuleConfig(
+    sizes=dataclasses.replace(BASE.rule.sizes, prior_outputs=0, agent_features=0, prior_features=0),
+    num_bins=21,
+    max_value=15.0,
+)
+_STEPS = (0.1, 1.0)  # Norms of the changes along a meta-gradient.
+
+_WORKDIR = flags.DEFINE_string("workdir", "runs/estimators", "Folder of the results.")
+_RULES = flags.DEFINE_list("rules", ["random", "hand_set", "three_families"], "Names of rules.")
+_DIRECTIONS = flags.DEFINE_integer("directions", 32, "Random directions.", lower_bound=2)
+_SIGMA = flags.DEFINE_float("sigma", 0.05, "Length of the steps along them, by coordinate.")
+
+
+def rule_of(name: str) -> disco.DiscoveredRule:
+    """Return a rule: `random` of the published form, `hand_set`, or one of the zoo or a file."""
+    settings = {"random": _PUBLISHED, "hand_set": BASE.rule}.get(name)
+    if settings is None:
+        return ablations.load(name)
+    return ablations.create(jax.random.key(0), is_published=False, **settings.of_rule)
+
+
+def config_of(num_updates: int) -> DiscoveryRunConfig:
+    """Return the discovery's settings with K = `num_updates` and one lifetime."""
+    agent = dataclasses.replace(BASE.agent, adapts_rewards=True, adapts_steps=True)
+    budget = NUM_UPDATES * agent.steps_per_update
+    return dataclasses.replace(
+        BASE,
+        agent=dataclasses.replace(agent, lifetime=budget),
+        meta=dataclasses.replace(BASE.meta, num_updates=num_updates),
+        population=dataclasses.replace(
+            BASE.population, size=1, lifetimes=(budget,), first_reset_after=0
+        ),
+    )
+
+
+def mean_meta_gradients(
+    rule: disco.DiscoveredRule,
+    task: environments.Environment,
+    num_updates: int,
+    seed: int,
+) -> dict[str, tuple[Float[np.ndarray, "R"], float]]:
+    """Return the mean of the meta-gradients of a lifetime, and the mean of their squared norms.
+
+    By name: with the meta-value function, and with 0 in its place.
+    """
+    (group,) = make_groups(config_of(num_updates), (task,), rule, 1)
+    # Parameters of tasks are arguments, so that tasks of equal dynamics share a program.
+    name = f"K = {num_updates}"
+    number = NUM_UPDATES // num_updates
+    found = {}
+    for suffix, weight in (("", 1.0), (" without values", 0.0)):
+        total, squares = _sums(
+            num_updates, _Static(group), rule, group.task_params, jnp.int32(seed), weight
+        )
+        found[name + suffix] = np.asarray(total) / number, float(squares) / number
+    return found
+
+
+class _Static:
+    """A group as a static argument: equal to those of the same dynamics and rule's form."""
+
+    def __init__(self, group: AgentGroup):
+        self.group = group
+        self._key = (group.dynamics, repr(jax.tree.structure(group.agent.rule)))
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: Any) -> bool:
+        return self._key == other._key
+
+
+@partial(compilation.jit_compiled_fast, static_argnums=(0, 1))
+def _sums(
+    num_updates: int,
+    static: _Static,
+    rule: disco.DiscoveredRule,
+    task_params: PyTree[Array],
+    seed: Int[Array, ""],
+    weight: Float[Array, ""],
+) -> tuple[Float[Array, "R"], Float[Array, ""]]:
+    """Return the sums of an agent's meta-gradients, and of their squared norms.
+
+    `weight` multiplies the values of the meta-value function.
+    """
+    config, group = config_of(num_updates), static.group
+    apply = group.value_function.apply
+    value_function = dataclasses.replace(
+        group.value_function, apply=lambda params, x: weight * apply(params, x)
+    )
+    group = dataclasses.replace(group, task_params=task_params, value_function=value_function)
+    parameters, zero = ravel_pytree(rule)[0], jnp.int32(0)
+
+    def meta_step(carry, number):
+        member, total, squares = carry
+        key = keys.key(config.seed, Purpose.TRAIN, number, seed)
+        learned = learn_and_validate(config, group, rule, number, member, key)
+        after, before = learned.member, member.agent.learner
+        gradient, _, logits = meta_gradient(
+            config, group, rule, after.value, before, learned.residuals, learned.trajectory
+        )
+        value = group.value_function.update(after.value, logits, learned.trajectory)
+        member = dataclasses.replace(after, value=value)
+        return (member, total + gradient, squares + jnp.sum(gradient**2)), None
+
+    start = meta_optimizer(config.meta).init(parameters)
+    member = init_member(config, group, rule, zero, zero, seed, zero, start)
+    carry = member, jnp.zeros_like(parameters), jnp.zeros(())
+    return jax.lax.scan(meta_step, carry, jnp.arange(NUM_UPDATES // num_updates))[0][1:]
+
+
+def scores(
+    rule: disco.DiscoveredRule,
+    vectors: Sequence[Float[np.ndarray, "R"]],
+    task: environments.Environment,
+    seed: int,
+) -> Float[np.ndarray, "n"]:
+    """Return the score of a lifetime by each of several meta-parameters."""
+    config = config_of(1).agent
+    _, unravel = ravel_pytree(rule)
+    agents = [make_agent(unravel(jnp.asarray(x, jnp.float32)), config, task) for x in vectors]
+    settings = TrainingConfig(config.lifetime, runs_at_once=min(16, len(agents)))
+    lifetimes = Lifetimes(agents, task, seed, settings)
+    unrolls = settings.num_unrolls(lifetimes.steps_per_unroll)
+    states, _ = lifetimes.advance(lifetimes.init(), 0, unrolls * 4 // 5)
+    _, episodes = lifetimes.advance(states, unrolls * 4 // 5, unrolls)
+    return np.asarray(episodes.return_sum) / np.maximum(np.asarray(episodes.count), 1)
+
+
+def differences(
+    rule: disco.DiscoveredRule,
+    steps: Sequence[Float[np.ndarray, "R"]],
+    task: environments.Environment,
+    seed: int,
+) -> Float[np.ndarray, "n"]:
+    """Return half the difference of the scores with each step forwards and backwards."""
+    parameters = np.asarray(ravel_pytree(rule)[0])
+    both = [parameters + sign * step for step in steps for sign in (1.0, -1.0)]
+    forwards, backwards = scores(rule, both, task, seed).reshape(-1, 2).T
+    return (forwards - backwards) / 2.0
+
+
+def measure(rule: disco.DiscoveredRule, task: environments.Environment) -> dict[str, Any]:
+    """Measure one rule on one task; see the module."""
+    parameters = np.asarray(ravel_pytree(rule)[0])
+    random = np.random.default_rng(0)
+    directions = random.normal(size=(_DIRECTIONS.value, parameters.size))
+    sigma = _SIGMA.value
+    by_seed = [differences(rule, list(sigma * directions), task, seed) / sigma for seed in (1, 2)]
+    spread = float(np.std(scores(rule, list(parameters + sigma * directions), task, 1)))
+    found: dict[str, Any] = {"derivatives": [x.tolist() for x in by_seed], "spread": spread}
+    means, estimates = {}, {}
+    for number in TRUNCATIONS:
+        pair = [mean_meta_gradients(rule, task, number, seed) for seed in (1, 2)]
+        for name in pair[0]:
+            (first, square), (second, _) = (one[name] for one in pair)
+            means[name] = -(first + second) / 2.0  # Of the loss: scores rise against it.
+            norms = np.linalg.norm(first) * np.linalg.norm(second)
+            estimates[name] = {
+                "norm": float(np.linalg.norm(means[name])),
+                "between_seeds": float(first @ second / norms),
+                "square": square,
+                "projections": (directions @ means[name]).tolist(),
+            }
+            logging.info("%s, %s: %s", task.name, name, estimates[name]["between_seeds"])
+    for size in _STEPS:
+        steps = [size * x / np.linalg.norm(x) for x in means.values()]
+        for seed in (3, 4):
+            along = differences(rule, steps, task, seed) / size
+            for name, x in zip(means, along.tolist(), strict=True):
+                estimates[name].setdefault(f"along {size:g}", []).append(x)
+    return found | {"estimates": estimates, "parameters": parameters.size}
+
+
+Cosines = dict[str, dict[str, list[float]]]
+"""Cosines with the score's gradient, by rule and estimator, of tasks."""
+
+
+def cosines(lines: Sequence[Mapping[str, Any]], size: float) -> Cosines:
+    """Return the derivative along each meta-gradient, by the norm of the score's gradient.
+
+    Of tasks whose gradient is known from noise: where the derivatives of the two seeds correlate.
+    `size` is the length of the step along the meta-gradient.
+    """
+    found: Cosines = {}
+    for line in lines:
+        first, second = map(np.array, line["derivatives"])
+        square = float(np.mean(first * second))
+        if square <= 0.0:
+            continue
+        for name, estimate in line["estimates"].items():
+            along = float(np.mean(estimate[f"along {size:g}"]))
+            cosine = along / np.sqrt(square)
+            found.setdefault(line["rule"], {}).setdefault(name, []).append(cosine)
+    return found
+
+
+def table(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the results in Markdown."""
+    rows = []
+    by_size = [cosines(lines, size) for size in _STEPS]
+    for rule, by_name in by_size[0].items():
+        own = [line for line in lines if line["rule"] == rule]
+        for name in by_name:
+            estimates = [line["estimates"][name] for line in own]
+            seeds = np.mean([one["between_seeds"] for one in estimates])
+            noise = np.median(
+                [
+                    np.sqrt(max(0.0, one["square"] - one["norm"] ** 2)) / one["norm"]
+                    for one in estimates
+                ]
+            )
+            cells = [_interval(found[rule][name]) for found in by_size]
+            rows.append([rule, name, *cells, f"{seeds:.2f}", f"{noise:.1f}"])
+    head = ["rule", "meta-gradient", *(f"cosine, step {x:g}" for x in _STEPS)]
+    head += ["cosine of two seeds", "noise by mean"]
+    lines_ = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines_)
+
+
+def _interval(values: Sequence[float]) -> str:
+    """Return a mean, and the interval of its 95% t-distribution over tasks."""
+    mean, number = float(np.mean(values)), len(values)
+    half = scipy.stats.t.ppf(0.975, max(1, number - 1)) * np.std(values, ddof=1) / np.sqrt(number)
+    return f"{mean:.3f} [{mean - half:.3f}, {mean + half:.3f}]"
+
+
+def main(_: Any) -> None:
+    """Measure what is missing, and print the table."""
+    commands.use_all_cores()
+    path = pathlib.Path(_WORKDIR.value) / "estimators.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text().splitlines() if path.exists() else []
+    done = {(one["rule"], one["task"]) for one in map(json.loads, lines)}
+    for name in _RULES.value:
+        for task in TASKS:
+            if (name, task) in done:
+                continue
+            measured = measure(rule_of(name), environments.make(task))
+            with path.open("a") as file:
+                file.write(json.dumps({"rule": name, "task": task} | measured) + "\n")
+    print(table([json.loads(line) for line in path.read_text().splitlines()]))
+
+
+if __name__ == "__main__":
+    app.run(main)
