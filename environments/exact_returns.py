@@ -12,6 +12,7 @@ import scipy.sparse
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from environments.base import Environment, num_actions
+from environments.encodings import Encoded
 from environments.errors import require
 from environments.noise import NoisyRewards
 from environments.suites.grid_worlds import Draws, GridWorld, GridWorldState, GridWorldTask
@@ -25,6 +26,8 @@ from environments.suites.small_tasks import (
     DelayedChain,
     DelayedChainState,
 )
+from environments.suites.varied.contexts import Contexts, ContextsTask
+from environments.suites.varied.views import View
 
 MAX_STATES = 300_000
 ABSENT = -1  # The cell of an object that is not there.
@@ -93,21 +96,25 @@ def _action_values(
 def finite_mdp(environment: Environment) -> FiniteMDP:
     """Return a task as a finite Markov decision process.
 
-    Grid-worlds, Catch, DeepSea, delayed chains with few states, and random processes have one.
-    Noise of rewards, whose mean is 0, is left out.
+    Grid-worlds, Catch, DeepSea, delayed chains with few states, random processes and contextual
+    bandits have one, in any encoding. Noise of rewards, whose mean is 0, is left out.
 
     Raises:
       ValueError: if the task is none of these, or has too many states.
     """
     dynamics, task = environment.dynamics, environment.params
-    if isinstance(dynamics, NoisyRewards):
-        return finite_mdp(
-            dataclasses.replace(environment, dynamics=dynamics.dynamics, params=task.task)
-        )
+    if isinstance(dynamics, NoisyRewards | Encoded | View):
+        own = task if isinstance(dynamics, View) else task.task
+        plain = dataclasses.replace(environment, dynamics=dynamics.dynamics, params=own)
+        mdp = finite_mdp(plain)
+        scale = float(task.reward_scale) if isinstance(dynamics, Encoded) else 1.0
+        return dataclasses.replace(mdp, rewards=scale * mdp.rewards)
     if isinstance(dynamics, GridWorld):
         return _grid_world(dynamics, task)
     if isinstance(dynamics, Ring):
         return _ring(task)
+    if isinstance(dynamics, Contexts):
+        return _contexts(task)
     zeros = jnp.zeros(1, jnp.int32)
     if isinstance(dynamics, Catch) and not dynamics.recall:
         columns = jnp.arange(dynamics.columns, dtype=jnp.int32)
@@ -124,7 +131,20 @@ def finite_mdp(environment: Environment) -> FiniteMDP:
         return enumerated(quiet, states, np.ones(1), int(task.length))
     raise ValueError(
         f"{environment.name} has no description as a finite Markov decision process; known are"
-        " grid-worlds, Catch without recall, DeepSea, delayed chains and random processes."
+        " grid-worlds, Catch without recall, DeepSea, delayed chains, random processes and"
+        " contextual bandits."
+    )
+
+
+def _contexts(task: ContextsTask) -> FiniteMDP:
+    """Return a contextual bandit, whose next context is drawn at random, as such a process."""
+    rewards = np.asarray(task.probability, float)
+    number, actions = rewards.shape
+    return FiniteMDP(
+        transitions=scipy.sparse.csr_array(np.full((number * actions, number), 1.0 / number)),
+        rewards=rewards,
+        initial=np.full(number, 1.0 / number),
+        horizon=int(task.horizon),
     )
 
 

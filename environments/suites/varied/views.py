@@ -16,7 +16,7 @@ _WALLS = 1  # The plane of a grid-world's observation.
 
 
 @dataclasses.dataclass(frozen=True)
-class _View:
+class View:
     """A grid-world of which agents see something else, which `_seen` returns."""
 
     dynamics: GridWorld
@@ -45,7 +45,7 @@ class _View:
 
 
 @dataclasses.dataclass(frozen=True)
-class Egocentric(_View):
+class Egocentric(View):
     """A grid-world of which the agent sees the cells around it.
 
     The observation is float32 `[2 radius + 1, 2 radius + 1, planes]`, the agent in the middle; what
@@ -75,7 +75,7 @@ class Egocentric(_View):
 
 
 @dataclasses.dataclass(frozen=True)
-class Coordinates(_View):
+class Coordinates(View):
     """A grid-world of which the agent sees where it is, and where objects are.
 
     The observation is float32: the agent's row and column, from 0 to 1, and whether it has the key;

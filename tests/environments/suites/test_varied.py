@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import environments
+from environments import exact_returns
 from environments.encodings import Encoded
 from environments.suites import varied
 from environments.suites.grid_worlds import mazes
@@ -171,3 +172,19 @@ def test_coordinates_say_where_things_are():
         expected = ((at[0] - row) / 8.0, (at[1] - column) / 8.0)
         there = bool(state.present[number])
         np.testing.assert_allclose(away, expected if there else (0.0, 0.0), atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 11, 14])
+def test_the_random_policy_returns_what_is_computed(number):
+    """In any encoding, with the scale of the rewards."""
+    task = SUITE[number]
+    expected = exact_returns.expected_returns(exact_returns.finite_mdp(task))
+    assert expected.optimal > expected.random
+    actions = task.dynamics.action_spec().num_values
+
+    def random(observation, key):
+        del observation
+        return jax.random.randint(key, (), 0, actions)
+
+    found, _ = mean_return(task.dynamics, task.params, random, episodes=500)
+    assert found == pytest.approx(expected.random, abs=0.1 * (expected.optimal - expected.random))
