@@ -1,4 +1,7 @@
-"""The agent that learns by gradient steps on a loss: PPO, DPO, DiCE, Muesli and MuZero are one."""
+"""What agents that learn by gradient steps on a loss share: PPO, DPO, DiCE, Muesli and MuZero.
+
+The loss itself is in each one's package, as `agents/ppo/losses.py`.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import disco
 import environments
@@ -23,13 +26,13 @@ AgentT = TypeVar("AgentT", bound="LossAgent")
 
 @dataclasses.dataclass(frozen=True)
 class LossAgentConfig:
-    """Settings of an agent that learns by gradient steps on a loss; Muesli has `AgentConfig`'s.
+    """Settings that PPO, DPO, DiCE and MuZero share; Muesli's agent has those of rules' agents.
 
     Attributes:
       network: sizes of the network.
       learning_rate: of Adam, the peak.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one, None for the run's (`agents.registry.Configured.for_run`).
+        constant one, None for the run's (`agents.registry.ConfiguredAlgorithm.for_run`).
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_environments: number of parallel environments.
       unroll_length: T, steps of each environment between two updates.
@@ -128,3 +131,10 @@ class LossAgent(ActsByPolicy):
         params = optax.apply_updates(state.params, updates)
         after = dataclasses.replace(state, params=params, optimizer=optimizer)
         return after, aux, {"gradient_norm": optax.tree.norm(gradients)}
+
+
+def some_sequences(trajectory: disco.Trajectory, index: Int[Array, "M"]) -> disco.Trajectory:
+    """Return M of the trajectory's sequences, each with the memory before it."""
+    core_state = jax.tree.map(lambda x: x[index], trajectory.core_state)
+    rest = dataclasses.replace(trajectory, core_state=None)
+    return dataclasses.replace(jax.tree.map(lambda x: x[:, index], rest), core_state=core_state)

@@ -4,7 +4,7 @@ In an update (`RuleAgent.learn`) the rule makes a gradient of a batch, which the
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import chex
@@ -12,7 +12,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 import disco
 import environments
@@ -113,6 +113,25 @@ class AgentConfig:
     def steps_per_update(self) -> int:
         """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
+
+    def with_replay(
+        self, replay_ratio: float, num_environments: int | None = None
+    ) -> "AgentConfig":
+        """Return it with replay: a fresh trajectory per environment, and replayed ones."""
+        number = num_environments or self.num_environments
+        return dataclasses.replace(
+            self,
+            num_environments=number,
+            replay_ratio=replay_ratio,
+            batch_size=round(number / (1.0 - replay_ratio)),
+        )
+
+    def with_settings(self, settings: Mapping[str, Any]) -> "AgentConfig":
+        """Return it with the learning rate, its end and the replay ratio that settings give."""
+        ratio = settings.get("replay_ratio", self.replay_ratio)
+        config = self if ratio == self.replay_ratio else self.with_replay(ratio)
+        rates = ("learning_rate", "end_learning_rate")
+        return dataclasses.replace(config, **{x: settings[x] for x in rates if x in settings})
 
     def requirements(self, history: HistorySpec) -> Requirements:
         """Return the requirements of an agent whose network reads this history."""
@@ -333,13 +352,6 @@ def to_trajectory(batch: Batch) -> disco.Trajectory:
         behaviour_logits=batch.extras["behaviour_logits"],
         core_state=batch.memory,
     )
-
-
-def some_sequences(trajectory: disco.Trajectory, index: Int[Array, "M"]) -> disco.Trajectory:
-    """Return M of the trajectory's sequences, each with the memory before it."""
-    core_state = jax.tree.map(lambda x: x[index], trajectory.core_state)
-    rest = dataclasses.replace(trajectory, core_state=None)
-    return dataclasses.replace(jax.tree.map(lambda x: x[:, index], rest), core_state=core_state)
 
 
 def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environment) -> RuleAgent:
