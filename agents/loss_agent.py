@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 import environments
 from agents.networks import NetworkConfig
+from agents.policy_agent import ActsByPolicy, NetworkState
 from agents.protocol import Requirements, UpdateSpec
-from agents.rule_agent import ActsByPolicy, NetworkState
 from disco.types import Metrics
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
@@ -131,10 +131,3 @@ class LossAgent(ActsByPolicy):
         params = optax.apply_updates(state.params, updates)
         after = dataclasses.replace(state, params=params, optimizer=optimizer)
         return after, aux, {"gradient_norm": optax.tree.norm(gradients)}
-
-
-def some_sequences(trajectory: disco.Trajectory, index: Int[Array, "M"]) -> disco.Trajectory:
-    """Return M of the trajectory's sequences, each with the memory before it."""
-    core_state = jax.tree.map(lambda x: x[index], trajectory.core_state)
-    rest = dataclasses.replace(trajectory, core_state=None)
-    return dataclasses.replace(jax.tree.map(lambda x: x[:, index], rest), core_state=core_state)

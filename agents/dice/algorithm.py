@@ -18,12 +18,13 @@ from agents.dice import bandits
 from agents.dice.bandits import Bandits
 from agents.dice.config import PAPER, DiceConfig
 from agents.dice.losses import at_temperature, loss, shaped_reward
-from agents.loss_agent import LossAgent, some_sequences
+from agents.loss_agent import LossAgent
 from agents.networks import Network
 from agents.optimizers import scheduled_adamw
+from agents.policy_agent import NetworkState, some_sequences
 from agents.protocol import Batch, Mode, Requirements, Update
 from agents.registry import Algorithm
-from agents.rule_agent import NetworkState, to_trajectory
+from agents.rule_agent import to_trajectory
 from agents.search_space import Choice, CommonSettings, Settings, given
 from disco.types import Metrics, without_masked_damage
 from disco_common.pytrees import register_dataclass

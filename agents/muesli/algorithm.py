@@ -14,9 +14,10 @@ from agents.latent_model import LatentModel
 from agents.loss_agent import LossAgent
 from agents.muesli.config import PAPER, MuesliConfig
 from agents.muesli.losses import loss
+from agents.policy_agent import NetworkState
 from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
-from agents.rule_agent import NetworkState, to_trajectory
+from agents.rule_agent import to_trajectory
 from agents.search_space import CommonSettings, LogUniform, Settings, given
 from disco import moments
 from disco.moments import Moments

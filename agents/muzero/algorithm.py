@@ -23,9 +23,9 @@ from agents.loss_agent import LossAgent
 from agents.muzero.config import PAPER, MuZeroConfig
 from agents.muzero.losses import importance_weights, loss
 from agents.optimizers import scheduled_adamw
+from agents.policy_agent import NetworkState
 from agents.protocol import Batch, Mode, ReplaySpec, Requirements, Update, UpdateSpec
 from agents.registry import Algorithm
-from agents.rule_agent import NetworkState
 from agents.search_space import Choice, CommonSettings, LogUniform, Settings, given
 from disco.values import decode_value
 from disco_common.pytrees import register_dataclass

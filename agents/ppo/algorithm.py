@@ -13,14 +13,15 @@ import disco
 import environments
 from agents import search_space
 from agents.history import History
-from agents.loss_agent import LossAgent, some_sequences
+from agents.loss_agent import LossAgent
 from agents.networks import Network
 from agents.optimizers import gradient_clipping
+from agents.policy_agent import NetworkState, some_sequences
 from agents.ppo.config import PRESETS, PPOConfig
 from agents.ppo.losses import Samples, generalized_advantages, loss
 from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
-from agents.rule_agent import AgentConfig, NetworkState, to_trajectory
+from agents.rule_agent import AgentConfig, to_trajectory
 from agents.search_space import Choice, CommonSettings, Ranges, Settings
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
