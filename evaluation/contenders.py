@@ -150,7 +150,7 @@ class Contender:
         """The rule's fingerprint, of a rule."""
         return self.source["parameters_sha256"]
 
-    def described(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return what a manifest says of it, JSON values."""
         settings = (
             {"agent": self.settings}

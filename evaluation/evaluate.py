@@ -56,6 +56,8 @@ from evaluation.scoring.references import Reference
 from training.memory_budget import require_memory_for_runs
 from training.schedule import require_consistent, schedules
 
+_SECONDS_TO_STOP = 60.0  # For a job to write a checkpoint when it is stopped.
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -81,9 +83,6 @@ class Experiment:
     runs_per_job: int | None = None
     open_progress: OpenProgress = silent
     announce: Callable[[str], None] = lambda sentence: None
-
-
-_SECONDS_TO_STOP = 60.0  # For a job to write a checkpoint when it is stopped.
 
 
 def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
@@ -337,7 +336,7 @@ def _with_times(
     """Return the description of a contender and the wall time of its jobs, as JSON values."""
     num_runs, steps_per_run = curves.is_finite.size, contender.num_steps(config)
     return {
-        **contender.described(),
+        **contender.manifest_entry(),
         "runs": num_runs,
         "environment_steps_per_run": steps_per_run,
         "start_seconds": curves.start_seconds,
