@@ -33,7 +33,7 @@ _FIRST = "torso/mlp/~/linear_0"
 
 @chex.dataclass(frozen=True)
 class Scales:
-    """Moving sums, which all decay alike.
+    """The scales of an agent's inputs and rewards, by moving sums that all decay alike.
 
     Attributes:
       weight: of the batches so far.
