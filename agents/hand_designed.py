@@ -1,4 +1,7 @@
-"""Update rules that people designed, and their agents, as algorithms by name."""
+"""Update rules that people designed, and their agents, as algorithms by name.
+
+Their losses are those of the rules, `disco.hand_designed_rules`; `agents.rule_agent` applies them.
+"""
 
 import dataclasses
 import functools
@@ -11,7 +14,7 @@ from agents import search_space
 from agents.networks import NetworkConfig
 from agents.registry import Algorithm
 from agents.rule_agent import AgentConfig, RuleAgent, make_agent
-from agents.search_space import Choice, LogUniform, Settings, Shared, given
+from agents.search_space import Choice, CommonSettings, LogUniform, Settings, given
 
 _UNBOUNDED = 1e9  # For elements of an optimiser's update.
 # bsuite's actor-critic, whose updates also begin at an episode's end.
@@ -93,7 +96,7 @@ def _tuned(
     rule: Any,
     names: Sequence[str],
     agent_of: Callable[[AgentConfig], AgentConfig],
-    shared: Shared,
+    common: CommonSettings,
     settings: Settings,
 ) -> Any:
     """Return a config like this one, of the rule with the settings of these names.
@@ -101,14 +104,14 @@ def _tuned(
     Its agent is made of the evaluated rules' one. The learning rate's schedule is over the budget,
     unless it has one.
     """
-    rule = dataclasses.replace(rule, discount=shared.discount, **given(names, settings))
-    agent = search_space.with_settings(agent_of(shared.agent), settings)
-    agent = agent if agent.lifetime else dataclasses.replace(agent, lifetime=shared.budget)
+    rule = dataclasses.replace(rule, discount=common.discount, **given(names, settings))
+    agent = agent_of(common.agent).with_settings(settings)
+    agent = agent if agent.lifetime else dataclasses.replace(agent, lifetime=common.budget)
     return type(config)(rule, agent)
 
 
 def _on_policy(agent: AgentConfig) -> AgentConfig:
-    return search_space.with_replay(agent, 0.0)
+    return agent.with_replay(0.0)
 
 
 def _as_impala(agent: AgentConfig) -> AgentConfig:

@@ -1,4 +1,7 @@
-"""The agent that learns by gradient steps on a loss: PPO, DPO, DiCE, Muesli and MuZero are one."""
+"""What agents that learn by gradient steps on a loss share: PPO, DPO, DiCE, Muesli and MuZero.
+
+The loss itself is in each one's package, as `agents/ppo/losses.py`.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 import disco
 import environments
 from agents.networks import NetworkConfig
+from agents.policy_agent import ActsByPolicy, NetworkState
 from agents.protocol import Requirements, UpdateSpec
-from agents.rule_agent import ActsByPolicy, NetworkState
 from disco.types import Metrics
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
 
@@ -23,13 +26,13 @@ AgentT = TypeVar("AgentT", bound="LossAgent")
 
 @dataclasses.dataclass(frozen=True)
 class LossAgentConfig:
-    """Settings of an agent that learns by gradient steps on a loss; Muesli has `AgentConfig`'s.
+    """Settings that PPO, DPO, DiCE and MuZero share; Muesli's agent has those of rules' agents.
 
     Attributes:
       network: sizes of the network.
       learning_rate: of Adam, the peak.
       total_steps: environment steps in which the learning rate falls linearly to 0; 0 for a
-        constant one, None for the run's (`agents.registry.Configured.for_run`).
+        constant one, None for the run's (`agents.registry.ConfiguredAlgorithm.for_run`).
       max_gradient_norm: global norm that gradients are clipped to; 0 for no clipping.
       num_environments: number of parallel environments.
       unroll_length: T, steps of each environment between two updates.

@@ -1,7 +1,9 @@
 """The registry of algorithms by name; that of environments is `environments.registry`.
 
-An `Algorithm` makes agents. An entry point of the group `disco.agents` names it, or
-`<module>:<name>` (`docs/extending.md`). Flags call it an agent: `NAME/PRESET,SETTING=VALUE`.
+An `Algorithm` makes agents. To add one, write a package like `agents/ppo` (`config.py`,
+`losses.py`, `algorithm.py`) and name its `Algorithm` in `pyproject.toml`, as an entry point of the
+group `disco.agents`; another package does the same, or is named as `<module>:<name>`
+(`docs/extending.md`). Flags call it an agent: `NAME/PRESET,SETTING=VALUE`.
 """
 
 import dataclasses
@@ -15,11 +17,11 @@ from agents.encoders import has_images
 from agents.networks import NetworkConfig
 from agents.protocol import Agent, TrainingReport
 from agents.rule_agent import AgentConfig
-from agents.search_space import DEFAULTS, Ranges, Settings, Shared
+from agents.search_space import DEFAULTS, CommonSettings, Ranges, Settings
 from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
 
-IMAGES = "images"  # In `Configured.by_task`, all environments with images.
+IMAGES = "images"  # In `ConfiguredAlgorithm.by_task`, all environments with images.
 _KINDS = {bool: "true or false", int: "a number without point", float: "a number", str: "a name"}
 
 
@@ -27,20 +29,19 @@ _KINDS = {bool: "true or false", int: "a number without point", float: "a number
 class Algorithm:
     """A reinforcement-learning algorithm. Its functions are picklable, for Ray.
 
-    It needs a name, a paper, presets, and `make` or `train`; all else is optional. The names of
-    ours are in `pyproject.toml`, `[project.entry-points."disco.agents"]`.
+    It needs a name, a paper, presets, and `make` or `train`; all else is optional.
 
     Attributes:
       name: by which it is registered.
       paper: authors, year and address.
       presets: settings by name, frozen dataclasses of one class. The first is the default. If they
         have `images`, these are the side in pixels and the channels of the images that it learns
-        from, where an environment offers several (`Configured.choose_images`).
+        from, where an environment offers several (`ConfiguredAlgorithm.choose_images`).
       make: returns the agent for an environment, equal ones for equal dynamics. It raises
         `ValueError` if the agent cannot act or learn there, with what it found and expected.
       check: raises `ValueError` if a run of a number of environment steps is not possible.
-      configs: returns the settings that words name, and `Configured.by_task`; by default those of
-        the preset of this name.
+      configs: returns the settings that words name, and `ConfiguredAlgorithm.by_task`; by default
+        those of the preset of this name.
       images: name of the preset on images, where none is named; empty for the default.
       ranges: of settings, for a search (`evaluation.studies.tuning`).
       tuned: returns the config for sizes and settings from `ranges`; those that a search lacks are
@@ -52,8 +53,9 @@ class Algorithm:
       variant: returns the word for a config's variant, which settings cannot change: each has sizes
         of its own.
       upgrade: returns settings that an earlier version stored as today's, from these and today's
-        config of the same name (`upgrade_settings`).
-      train: in place of `make`, for an algorithm with its own training loop (`Configured.train`).
+        config of the same name (`disco_common.configuration.upgrade_settings`).
+      train: in place of `make`, for an algorithm with its own training loop (see
+        `ConfiguredAlgorithm.train`).
     """
 
     name: str
@@ -64,7 +66,7 @@ class Algorithm:
     configs: Callable[[Sequence[str]], tuple[Any, Mapping[str, Any]]] | None = None
     images: str = ""
     ranges: Ranges = dataclasses.field(default_factory=dict)
-    tuned: Callable[[Shared, Settings], Any] | None = None
+    tuned: Callable[[CommonSettings, Settings], Any] | None = None
     has_literature: bool = True
     display_name: Callable[[str], str] | None = None
     variant: Callable[[Any], str] | None = None
@@ -79,7 +81,7 @@ class Algorithm:
     def default(self) -> Any:
         return next(iter(self.presets.values()))
 
-    def configured(self, parameters: str = "") -> "Configured":
+    def configured(self, parameters: str = "") -> "ConfiguredAlgorithm":
         """Return the algorithm with the settings of `PRESET,SETTING=VALUE,...`.
 
         Raises:
@@ -87,7 +89,7 @@ class Algorithm:
             of range, or of another variant.
         """
         words, texts = _split(parameters)
-        named = Configured(self, *(self.configs or self._of_preset)(words))
+        named = ConfiguredAlgorithm(self, *(self.configs or self._of_preset)(words))
         return named.replaced(_parsed(self.name, named.config, texts))
 
     def _of_preset(self, words: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
@@ -100,7 +102,7 @@ class Algorithm:
             return self.presets[words[0]], {}
         return self.default, {IMAGES: self.presets[self.images]} if self.images else {}
 
-    def in_evaluation(self, shared: Shared, parameters: str) -> "Configured":
+    def in_evaluation(self, common: CommonSettings, parameters: str) -> "ConfiguredAlgorithm":
         """Return what `configured` does, as an evaluation has it.
 
         One without literature shares the network and the environments of the evaluated rules'
@@ -108,11 +110,11 @@ class Algorithm:
         """
         made = self.configured(parameters)
         if self.has_literature:
-            return made.with_images_network(shared.agent.network, shared.agent.frame_stack)
-        tuned = self.with_tuned(shared, {})
+            return made.with_images_network(common.agent.network, common.agent.frame_stack)
+        tuned = self.with_tuned(common, {})
         return tuned.replaced(_parsed(self.name, tuned.config, _split(parameters)[1]))
 
-    def with_tuned(self, shared: Shared, settings: Settings) -> "Configured":
+    def with_tuned(self, common: CommonSettings, settings: Settings) -> "ConfiguredAlgorithm":
         """Return the algorithm with settings that a search has found, some or all of `ranges`.
 
         Raises:
@@ -123,11 +125,12 @@ class Algorithm:
                 f"{self.name} has no settings {unknown}; it has {sorted(self.ranges)}."
             )
         if self.tuned is not None:
-            return Configured(self, self.tuned(shared.sized(settings), {**DEFAULTS, **settings}))
-        return Configured(self, dataclasses.replace(self.default, **settings))
+            config = self.tuned(common.with_sizes(settings), {**DEFAULTS, **settings})
+            return ConfiguredAlgorithm(self, config)
+        return ConfiguredAlgorithm(self, dataclasses.replace(self.default, **settings))
 
-    def restored(self, settings: Mapping[str, Any], parameters: str = "") -> "Configured":
-        """Return the algorithm with the settings of a run, JSON values of `Configured.settings`.
+    def restored(self, settings: Mapping[str, Any], parameters: str = "") -> "ConfiguredAlgorithm":
+        """Return the algorithm with a run's stored settings, JSON values (`settings`).
 
         Raises:
           ValueError: if the algorithm has other settings in this version, or the parameters that
@@ -148,7 +151,7 @@ class Algorithm:
             raise ValueError(
                 f"The agent {self.name!r} has other settings in this version: {error}"
             ) from error
-        found = Configured(self, config, by_task)
+        found = ConfiguredAlgorithm(self, config, by_task)
         asked = _parsed(self.name, config, _split(parameters)[1])
         if found.replaced(asked).config != config:
             raise ValueError(
@@ -159,10 +162,14 @@ class Algorithm:
 
 
 @dataclasses.dataclass(frozen=True)
-class Configured:
-    """An algorithm with its settings, a frozen dataclass.
+class ConfiguredAlgorithm:
+    """An algorithm with its settings, from which it makes the agent of any task.
 
-    Those of `by_task`, by an environment's name, its family, or `IMAGES`, replace `config` there.
+    Attributes:
+      algorithm: that is configured.
+      config: its settings, a frozen dataclass of the class of its presets.
+      by_task: settings that replace `config` on some tasks, by an environment's name, its family,
+        or `IMAGES`.
     """
 
     algorithm: Algorithm
@@ -250,14 +257,14 @@ class Configured:
         own = self.config_for(task)
         return self.algorithm.train(own, task, seed, num_steps, folder, checkpoint_seconds)
 
-    def replaced(self, changes: Mapping[str, Any]) -> "Configured":
+    def replaced(self, changes: Mapping[str, Any]) -> "ConfiguredAlgorithm":
         """Return the algorithm with settings replaced by name, as `network.torso`, on all tasks.
 
         Raises ValueError if there is no such setting, or a value is out of range or of another
         variant.
         """
         name, variant = self.algorithm.name, self.algorithm.variant
-        found = self.changed(lambda config: _replaced(name, config, changes))
+        found = self.with_each_config(lambda config: _replaced(name, config, changes))
         if variant and (word := variant(found.config)) != (own := variant(self.config)):
             raise ValueError(
                 f"{name}'s settings make it {word!r} with the sizes of {own!r}; expected"
@@ -265,11 +272,13 @@ class Configured:
             )
         return found
 
-    def for_run(self, num_steps: int) -> "Configured":
+    def for_run(self, num_steps: int) -> "ConfiguredAlgorithm":
         """Return the algorithm for runs of environment steps, over which rates may fall."""
-        return self.changed(lambda config: _for_run(config, num_steps))
+        return self.with_each_config(lambda config: _for_run(config, num_steps))
 
-    def with_images_network(self, network: NetworkConfig, frame_stack: int) -> "Configured":
+    def with_images_network(
+        self, network: NetworkConfig, frame_stack: int
+    ) -> "ConfiguredAlgorithm":
         """Return the algorithm with a network for images, if this is one and it has none itself.
 
         The network reads some images at once. One that learns by a rule has it on all tasks.
@@ -285,8 +294,8 @@ class Configured:
         by_task = {IMAGES: dataclasses.replace(self.config, **changes)}
         return dataclasses.replace(self, by_task=by_task)
 
-    def changed(self, change: Callable[[Any], Any]) -> "Configured":
-        """Return the algorithm with each config changed."""
+    def with_each_config(self, change: Callable[[Any], Any]) -> "ConfiguredAlgorithm":
+        """Return the algorithm with `change` applied to `config` and to each of `by_task`."""
         by_task = {name: change(config) for name, config in self.by_task.items()}
         return dataclasses.replace(self, config=change(self.config), by_task=by_task)
 
@@ -310,7 +319,7 @@ def find(name: str) -> Algorithm:
     return found()
 
 
-def configured(name: str) -> Configured:
+def configured(name: str) -> ConfiguredAlgorithm:
     """Return the algorithm that `NAME/PRESET,SETTING=VALUE,...` names; raise as `find`."""
     return find(name).configured(name.partition("/")[2])
 
@@ -380,21 +389,3 @@ def _for_run(config: Any, num_steps: int) -> Any:
     if isinstance(config, AgentConfig) and config.end_learning_rate < 1.0 and not config.lifetime:
         return dataclasses.replace(config, lifetime=num_steps)
     return config
-
-
-def upgrade_settings(
-    name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return settings that an earlier version stored as today's.
-
-    Settings that are `gone` must have these values (else ValueError), if they are stored; those
-    that are new have the values of today's `config` of the same name.
-    """
-    for setting, expected in gone.items():
-        if stored.get(setting, expected) != expected:
-            raise ValueError(
-                f"{name} was trained by an older version, with {setting} {stored[setting]!r},"
-                f" which is gone; expected {expected!r}."
-            )
-    present = json.loads(json.dumps(dataclasses.asdict(config)))
-    return present | {x: value for x, value in stored.items() if x in present}

@@ -4,22 +4,21 @@ In an update (`RuleAgent.learn`) the rule makes a gradient of a batch, which the
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import chex
-import dm_env
-import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 import environments
 from agents.history import HistorySpec
 from agents.networks import Network, NetworkConfig
 from agents.optimizers import OPTIMIZERS, agent_optimizer, cosine_schedule
-from agents.protocol import Batch, Mode, ReplaySpec, Requirements, Update, UpdateSpec
+from agents.policy_agent import ActsByPolicy, NetworkState
+from agents.protocol import Batch, ReplaySpec, Requirements, Update, UpdateSpec
 from agents.scales import Scales
 from disco_common.pytrees import register_dataclass
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ranges
@@ -109,6 +108,25 @@ class AgentConfig:
         """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
 
+    def with_replay(
+        self, replay_ratio: float, num_environments: int | None = None
+    ) -> "AgentConfig":
+        """Return it with replay: a fresh trajectory per environment, and replayed ones."""
+        number = num_environments or self.num_environments
+        return dataclasses.replace(
+            self,
+            num_environments=number,
+            replay_ratio=replay_ratio,
+            batch_size=round(number / (1.0 - replay_ratio)),
+        )
+
+    def with_settings(self, settings: Mapping[str, Any]) -> "AgentConfig":
+        """Return it with the learning rate, its end and the replay ratio that settings give."""
+        ratio = settings.get("replay_ratio", self.replay_ratio)
+        config = self if ratio == self.replay_ratio else self.with_replay(ratio)
+        rates = ("learning_rate", "end_learning_rate")
+        return dataclasses.replace(config, **{x: settings[x] for x in rates if x in settings})
+
     def requirements(self, history: HistorySpec) -> Requirements:
         """Return the requirements of an agent whose network reads this history."""
         replay = None
@@ -167,55 +185,11 @@ def require_burn_in(config: Any, prefix: str = "") -> None:
 
 
 @chex.dataclass(frozen=True)
-class NetworkState:
-    """The learning state of an agent with one network.
-
-    Attributes:
-      params: of the network, in one vector.
-      optimizer: the optimiser's state, which counts the gradient steps.
-    """
-
-    params: disco.Params
-    optimizer: optax.OptState
-
-
-@chex.dataclass(frozen=True)
 class LearnerState(NetworkState):
     """The learning state, with the rule's, and scales if the agent adapts to them."""
 
     rule_state: disco.RuleState
     scales: Scales | None = None
-
-
-class ActsByPolicy:
-    """The acting of an agent that samples from the policy of its network, in both modes.
-
-    The network's parameters are the field `params` of the learning state.
-    """
-
-    network: Any  # A `PolicyNetwork`.
-
-    def acting_state(self, state: Any) -> Any:
-        return state.params
-
-    def initial_memory(self, batch_size: int, /) -> PyTree[Array]:
-        return self.network.initial_memory(batch_size)
-
-    def policy(self, params: Any, observation: Any, memory: Any, /) -> tuple[Array, Any]:
-        """Return the logits and the memory after an observation (`Network.policy`)."""
-        return self.network.policy(params, observation, memory)
-
-    def act(
-        self,
-        acting_state: Any,
-        memory: Any,
-        timestep: dm_env.TimeStep,
-        key: PRNGKeyArray,
-        mode: Mode,
-    ) -> tuple[Any, Array, dict[str, Array]]:
-        del mode
-        logits, memory = self.policy(acting_state, timestep.observation, memory)
-        return memory, jax.random.categorical(key, logits), {"behaviour_logits": logits}
 
 
 @register_dataclass
@@ -330,13 +304,6 @@ def to_trajectory(batch: Batch) -> disco.Trajectory:
     )
 
 
-def some_sequences(trajectory: disco.Trajectory, index: Int[Array, "M"]) -> disco.Trajectory:
-    """Return M of the trajectory's sequences, each with the memory before it."""
-    core_state = jax.tree.map(lambda x: x[index], trajectory.core_state)
-    rest = dataclasses.replace(trajectory, core_state=None)
-    return dataclasses.replace(jax.tree.map(lambda x: x[:, index], rest), core_state=core_state)
-
-
 def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environment) -> RuleAgent:
     """Return the agent that learns a task, of discrete actions, by a rule.
 
@@ -344,35 +311,3 @@ def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environ
     """
     agent = RuleAgent.create(dataclasses.replace(config, learning_rate=0.0), task.dynamics, rule)
     return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
-
-
-def _no_memory(batch_size: int) -> None:
-    """Return the memory of a policy without one."""
-
-
-@dataclasses.dataclass(frozen=True)
-class PolicyAgent(ActsByPolicy):
-    """An agent that acts by a policy and does not learn, for users' own training code.
-
-    It implements the acting half of `agents.protocol.Agent`: `init` and `update` raise. `policy`,
-    `initial_memory` and `history` are as in `agents.networks.Network`.
-    """
-
-    policy: Callable[[Any, Any, Any], tuple[Array, Any]]  # pyright: ignore[reportIncompatibleMethodOverride]
-    initial_memory: Callable[[int], Any] = _no_memory  # pyright: ignore[reportIncompatibleMethodOverride]
-    history: HistorySpec = HistorySpec()
-    num_environments: int = 16
-    unroll_length: int = 16
-
-    @property
-    def requirements(self) -> Requirements:
-        return Requirements(self.num_environments, self.unroll_length, history=self.history)
-
-    def init(self, key: PRNGKeyArray) -> Any:
-        raise NotImplementedError("The parameters of a policy are its user's to make.")
-
-    def acting_state(self, state: Any) -> Any:
-        return state
-
-    def update(self, state: Any, batch: Batch, key: PRNGKeyArray, name: str) -> Update:
-        raise NotImplementedError("A policy is trained by its user's code.")

@@ -36,7 +36,7 @@ _OF_IMAGES = ("residual_net/patch", "residual_net/section_0_in")
 
 @chex.dataclass(frozen=True)
 class Scales:
-    """Moving sums, which all decay alike.
+    """The scales of an agent's inputs and rewards, by moving sums that all decay alike.
 
     Attributes:
       weight: of the batches so far.

@@ -1,4 +1,4 @@
-"""Ranges of settings for a search, and what tuned algorithms share with the evaluated rules."""
+"""Ranges of settings for a search, and the settings that an evaluation's contenders share."""
 
 import dataclasses
 import math
@@ -81,8 +81,8 @@ DEFAULTS: Settings = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
-    """What tuned algorithms have in common with the rules of an evaluation.
+class CommonSettings:
+    """The settings that tuned algorithms share with the rules of an evaluation.
 
     Attributes:
       agent: of the evaluated rules, whose network and environments are the default.
@@ -99,7 +99,7 @@ class Shared:
         """The environment steps of a run in whole updates of the agent."""
         return self.budget // self.agent.steps_per_update * self.agent.steps_per_update
 
-    def sized(self, settings: Settings) -> "Shared":
+    def with_sizes(self, settings: Settings) -> "CommonSettings":
         """Return this with the network and the environments of `SIZES` that are given.
 
         An unroll is so short that the budget has an update. Raises ValueError if one of width and
@@ -131,38 +131,18 @@ def given(names: Sequence[str], settings: Settings) -> dict[str, Any]:
     return {name: settings[name] for name in names if name in settings}
 
 
-def with_replay(
-    agent: AgentConfig, replay_ratio: float, num_environments: int | None = None
-) -> AgentConfig:
-    """Return the agent with replay: a fresh trajectory per environment, and replayed ones."""
-    number = num_environments or agent.num_environments
-    return dataclasses.replace(
-        agent,
-        num_environments=number,
-        replay_ratio=replay_ratio,
-        batch_size=round(number / (1.0 - replay_ratio)),
-    )
-
-
-def on_policy_settings(shared: Shared, settings: Settings) -> dict[str, Any]:
+def on_policy_settings(common: CommonSettings, settings: Settings) -> dict[str, Any]:
     """Return fields of the config of an algorithm that learns without the rules' replay.
 
     Its learning rate falls over the run.
     """
-    agent = with_settings(with_replay(shared.agent, 0.0), settings)
+    agent = common.agent.with_replay(0.0).with_settings(settings)
     return {
         "network": agent.network,
         "learning_rate": agent.learning_rate,
-        "total_steps": shared.num_steps,
+        "total_steps": common.num_steps,
         "num_environments": agent.num_environments,
         "unroll_length": agent.unroll_length,
-        "discount": shared.discount,
+        "discount": common.discount,
         "frame_stack": agent.frame_stack,
     }
-
-
-def with_settings(agent: AgentConfig, settings: Settings) -> AgentConfig:
-    """Return a rule's agent with the settings of `RULE_RANGES` that are given."""
-    if settings.get("replay_ratio", agent.replay_ratio) != agent.replay_ratio:
-        agent = with_replay(agent, settings["replay_ratio"])
-    return dataclasses.replace(agent, **given(("learning_rate", "end_learning_rate"), settings))

@@ -35,7 +35,7 @@ import environments
 from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPO
 from agents.ppo.config import PPOConfig
-from agents.registry import Configured
+from agents.registry import ConfiguredAlgorithm
 from disco_common.files import write_atomically
 from evaluation.report.drawing import Curve, draw_line_panels
 from evaluation.scoring import statistics
@@ -114,7 +114,9 @@ def _train_ours(
     settings = TrainingConfig(
         num_steps=steps, boundaries=boundaries, interval=interval, runs_at_once=runs_at_once
     )
-    results = device.train(Configured(PPO, config).make(task), runs, settings, folder / "together")
+    results = device.train(
+        ConfiguredAlgorithm(PPO, config).make(task), runs, settings, folder / "together"
+    )
     sums = np.zeros((2, _SEEDS.value, _POINTS))  # Of returns and of episodes.
     for seed, result in enumerate(results):
         assert result.is_finite

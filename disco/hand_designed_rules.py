@@ -1,8 +1,9 @@
 """Hand-designed rules with the interface of the discovered ones; they have no meta-parameters.
 
-`HandSetRule` has the form of a discovered rule (`disco.discovered`), which trains the policy to
-a target that a meta-network computes, and an action value by Retrace; but its target is fixed, and
-it has no predictions y, z and aux_pi. Beside a discovered rule it shows what discovery adds.
+`ActorCritic` is IMPALA's loss, `PolicyGradient` REINFORCE with a baseline. `HandSetRule` has the
+form of a discovered rule (`disco.discovered`), which trains the policy to a target that a
+meta-network computes, and an action value by Retrace; but its target is fixed, and it has no
+predictions y, z and aux_pi. Beside a discovered rule it shows what discovery adds.
 """
 
 import dataclasses

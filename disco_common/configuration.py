@@ -6,8 +6,10 @@ unknown fields, the dataclasses refuse values out of range.
 """
 
 import dataclasses
+import json
 import reprlib
 import typing
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ml_collections import ConfigDict, config_dict
@@ -93,6 +95,24 @@ def with_present_names(cls: type, values: Any) -> Any:
         for name, value in values.items()
         if name not in removed
     }
+
+
+def upgrade_settings(
+    name: str, stored: Mapping[str, Any], config: Any, gone: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return settings that an earlier version stored as today's.
+
+    Settings that are `gone` must have these values (else ValueError), if they are stored; those
+    that are new have the values of today's `config` of the same name.
+    """
+    for setting, expected in gone.items():
+        if stored.get(setting, expected) != expected:
+            raise ValueError(
+                f"{name} was trained by an older version, with {setting} {stored[setting]!r},"
+                f" which is gone; expected {expected!r}."
+            )
+    present = json.loads(json.dumps(dataclasses.asdict(config)))
+    return present | {x: value for x, value in stored.items() if x in present}
 
 
 def _shown(value: Any) -> str:

@@ -10,7 +10,7 @@ from jaxtyping import Int
 import disco
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from agents.search_space import Shared
+from agents.search_space import CommonSettings
 from disco_common.ranges import (
     POSITIVE,
     AtLeast0,
@@ -146,11 +146,11 @@ class EvaluationConfig:
         return {x: algorithm_of(x) for x in self.baselines if x.endswith(TUNED)}
 
     @property
-    def shared(self) -> Shared:
-        """What tuned algorithms have in common with the evaluated rules."""
+    def common(self) -> CommonSettings:
+        """The settings that tuned algorithms share with the evaluated rules."""
         own = disco.ActorCritic().discount
         discount = own if self.rule_discount is None else self.rule_discount
-        return Shared(self.agent, self.budget, discount)
+        return CommonSettings(self.agent, self.budget, discount)
 
     @property
     def num_updates(self) -> int:

@@ -15,10 +15,10 @@ from typing import Any
 
 import disco
 import environments
-from agents import registry, search_space
+from agents import registry
 from agents.networks import NetworkConfig
 from agents.protocol import Agent
-from agents.registry import Algorithm, Configured
+from agents.registry import Algorithm, ConfiguredAlgorithm
 from agents.rule_agent import AgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings
 from evaluation.config import EvaluationConfig, algorithm_of
@@ -57,7 +57,7 @@ def _refuse(config: None, task: environments.Environment) -> Agent:
 
 
 _LEARNING_BY_RULE = Algorithm(name=RULE, paper="", presets={}, make=_make_by_rule)
-_READ_FROM_MANIFEST = Configured(Algorithm("", paper="", presets={}, make=_refuse), None)
+_READ_FROM_MANIFEST = ConfiguredAlgorithm(Algorithm("", paper="", presets={}, make=_refuse), None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,14 +78,14 @@ class Contender:
     algorithm: str
     settings: Mapping[str, Any]
     source: dict[str, Any] = dataclasses.field(default_factory=dict)
-    configured: Configured = _READ_FROM_MANIFEST
+    configured: ConfiguredAlgorithm = _READ_FROM_MANIFEST
 
     @classmethod
     def of(
         cls,
         name: str,
         algorithm: str,
-        configured: Configured,
+        configured: ConfiguredAlgorithm,
         source: Mapping[str, Any] = MappingProxyType({}),
     ) -> "Contender":
         """Return the contender of a configured algorithm, or of a rule and its agent."""
@@ -106,7 +106,9 @@ class Contender:
     ) -> "Contender":
         """Return the contender of a rule."""
         kind = DISCOVERED if isinstance(rule, disco.DiscoveredRule) else RULE
-        return cls.of(name, kind, Configured(_LEARNING_BY_RULE, RuleAndAgent(rule, agent)), source)
+        return cls.of(
+            name, kind, ConfiguredAlgorithm(_LEARNING_BY_RULE, RuleAndAgent(rule, agent)), source
+        )
 
     def changed(self, name: str = "", **changes: Any) -> "Contender":
         """Return it with other settings (of a rule `rule` and `agent`), and maybe another name."""
@@ -148,7 +150,7 @@ class Contender:
         """The rule's fingerprint, of a rule."""
         return self.source["parameters_sha256"]
 
-    def described(self) -> dict[str, Any]:
+    def manifest_entry(self) -> dict[str, Any]:
         """Return what a manifest says of it, JSON values."""
         settings = (
             {"agent": self.settings}
@@ -248,7 +250,7 @@ def _require_read(
             )
 
 
-def _has_network(configured: Configured, network: NetworkConfig) -> bool:
+def _has_network(configured: ConfiguredAlgorithm, network: NetworkConfig) -> bool:
     """Return whether an algorithm has a network for images, instead of its literature's."""
     found = (configured.config, *configured.by_task.values())
     networks = (getattr(getattr(x, "agent", x), "network", None) for x in found)
@@ -282,7 +284,7 @@ def _algorithm(
                 f" some (launch.tune, --tuned=FILE), or {family!r}, with its literature's settings."
             )
         return tuned_algorithm(name, family, config, tuned[family])
-    made = registry.find(name).in_evaluation(config.shared, name.partition("/")[2])
+    made = registry.find(name).in_evaluation(config.common, name.partition("/")[2])
     prefix = f"{ALGORITHMS}.{family}."
     own = {x.removeprefix(prefix): y for x, y in changes.items() if x.startswith(prefix)}
     made = made.replaced(own).for_run(config.num_steps)
@@ -298,7 +300,7 @@ def tuned_algorithm(
     Raises:
       ValueError: if a setting is unknown or out of range.
     """
-    made = registry.find(algorithm).with_tuned(config.shared, settings)
+    made = registry.find(algorithm).with_tuned(config.common, settings)
     return Contender.of(name, algorithm, made, {TUNED_SETTINGS: dict(settings)})
 
 
@@ -312,7 +314,7 @@ def tuned_rule(rule: Contender, config: EvaluationConfig, settings: Settings) ->
     """
     if unknown := sorted(set(settings) - set(RULE_RANGES)):
         raise ValueError(f"{rule.name} has no settings {unknown}.")
-    agent = search_space.with_settings(rule.agent, settings)
+    agent = rule.agent.with_settings(settings)
     if "end_learning_rate" in settings:  # Over the budget, not over the discovery's lifetime.
         agent = dataclasses.replace(agent, lifetime=config.budget)
     origins = {f"{x}_from": "tuned settings" for x in settings}

@@ -1,4 +1,15 @@
-"""An evaluation from end to end: train all contenders, score them, and write the results."""
+"""An evaluation from end to end: train all contenders, score them, and write the results.
+
+`evaluate`, in order:
+
+1. `check` refuses contenders that cannot act, or learn, on a task;
+2. the reference scores of the tasks are found, between which returns are normalised
+   (`scoring.references`);
+3. `runs_of` lists the runs: a contender on a task with a seed. Those without a result are trained
+   in jobs (`_train_runs`, `runs.train_runs`), and all results are read from the folder;
+4. the results are scored (`scoring.evaluation`), and scores, tables and figures are written
+   (`report.evaluation_files`).
+"""
 
 import dataclasses
 import datetime
@@ -45,6 +56,8 @@ from evaluation.scoring.references import Reference
 from training.memory_budget import require_memory_for_runs
 from training.schedule import require_consistent, schedules
 
+_SECONDS_TO_STOP = 60.0  # For a job to write a checkpoint when it is stopped.
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -70,9 +83,6 @@ class Experiment:
     runs_per_job: int | None = None
     open_progress: OpenProgress = silent
     announce: Callable[[str], None] = lambda sentence: None
-
-
-_SECONDS_TO_STOP = 60.0  # For a job to write a checkpoint when it is stopped.
 
 
 def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
@@ -136,7 +146,7 @@ def evaluate(
     folder.mkdir(parents=True, exist_ok=True)
     references.write(folder / storage.REFERENCES, found)
     runs = runs_of(experiment, contenders)
-    contender_curves = _make_checked(experiment, contenders, runs, provenance)
+    contender_curves = _make_missing(experiment, contenders, runs, provenance)
     evaluation = Evaluation(
         config=config,
         tasks=tuple(task.name for task in tasks),
@@ -165,16 +175,16 @@ def make_runs(experiment: Experiment, contenders: Sequence[Contender]) -> dict[s
     """
     check(experiment, contenders)
     runs = runs_of(experiment, contenders)
-    return _make_checked(experiment, contenders, runs, _provenance(experiment))
+    return _make_missing(experiment, contenders, runs, _provenance(experiment))
 
 
-def _make_checked(
+def _make_missing(
     experiment: Experiment,
     contenders: Sequence[Contender],
     runs: Sequence[ContenderRun],
     provenance: Mapping[str, Any],
 ) -> dict[str, LearningCurves]:
-    """Do what `make_runs` does, after its check, which takes seconds."""
+    """Train the runs without a result, of checked contenders, and return all learning curves."""
     config, folder = experiment.config, experiment.folder
     missing = [run for run in runs if storage.load(run.folder) is None]
     require_trainable(experiment, missing)
@@ -182,7 +192,7 @@ def _make_checked(
     write_manifest(folder, config, names, contenders, provenance)
     experiment.announce(f"{len(runs) - len(missing)} of {len(runs)} runs are finished.")
     if missing:
-        _train_all(experiment, missing)
+        _train_runs(experiment, missing)
     found = {(run.contender.name, run.task.name, run.index): _finished(run) for run in runs}
     return {
         one.name: LearningCurves.of(
@@ -247,14 +257,14 @@ def require_trainable(experiment: Experiment, runs: Sequence[ContenderRun]) -> N
         )
 
 
-def _train_all(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
+def _train_runs(experiment: Experiment, runs: Sequence[ContenderRun]) -> None:
     """Make runs, and check that each one has a result."""
     config, folder = experiment.config, experiment.folder.absolute()
     groups = list(job_groups(runs, experiment.runs_per_job))
     jobs = [
         Job(
             _job_name(group),
-            functools.partial(_train, group, config, folder),
+            functools.partial(_train_group, group, config, folder),
             units=config.num_steps * len(group),
             seconds_to_stop=_SECONDS_TO_STOP,
         )
@@ -281,7 +291,7 @@ def _job_name(group: Sequence[ContenderRun]) -> str:
     return f"{group[0]}{f' and {len(group) - 1} more' if len(group) > 1 else ''}"
 
 
-def _train(
+def _train_group(
     group: Sequence[ContenderRun],
     config: EvaluationConfig,
     folder: pathlib.Path,
@@ -326,7 +336,7 @@ def _with_times(
     """Return the description of a contender and the wall time of its jobs, as JSON values."""
     num_runs, steps_per_run = curves.is_finite.size, contender.num_steps(config)
     return {
-        **contender.described(),
+        **contender.manifest_entry(),
         "runs": num_runs,
         "environment_steps_per_run": steps_per_run,
         "start_seconds": curves.start_seconds,

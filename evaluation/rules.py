@@ -19,7 +19,7 @@ import numpy as np
 import disco
 from agents import registry
 from agents.rule_agent import AgentConfig
-from agents.search_space import RULE_RANGES, with_replay, with_settings
+from agents.search_space import RULE_RANGES
 from disco import rule_sources
 from disco_common import plugins
 from disco_common.ranges import AT_LEAST_0, FRACTION, POSITIVE, Range
@@ -226,11 +226,11 @@ def _agent_of(
         origins["learning_rate"] = f"{_FILE}'s, for {torso[-1]} units instead of {width}"
     reward_scale = chosen("reward_scale", agent.reward_scale == 1.0)
     if config.rule_num_environments is not None:
-        agent = with_replay(agent, settings["replay_ratio"], config.rule_num_environments)
+        agent = agent.with_replay(settings["replay_ratio"], config.rule_num_environments)
     network = agent.network
     if found.get("network.model") == 0:
         network = dataclasses.replace(network, model=0)
-    agent = with_settings(agent, settings)
+    agent = agent.with_settings(settings)
     agent = dataclasses.replace(agent, network=network, reward_scale=reward_scale)
     if config.rule_lifetime is not None:
         agent = dataclasses.replace(agent, lifetime=config.rule_lifetime)

@@ -9,7 +9,8 @@ from jax.experimental import checkify
 
 import disco
 import environments
-from agents.rule_agent import PolicyAgent, to_trajectory
+from agents.policy_agent import PolicyAgent
+from agents.rule_agent import to_trajectory
 from training import collection
 
 BATCH_SIZE, UNROLL_LENGTH = 16, 16

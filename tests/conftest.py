@@ -48,9 +48,10 @@ _promote(optax.tree, "bias_correction")
 # A minute or more each. They go first, so that no worker is left with one of them at the end.
 _LONGEST = """test_docs.py evaluation/test_baselines.py launch/test_discover.py
     evaluation/test_gymnasium.py agents/dreamer/test_agent.py meta/test_host_groups.py
-    meta/test_discovery.py evaluation/studies/test_analysis.py evaluation/test_executors.py
-    launch/test_watch.py launch/test_probes.py disco/test_golden.py agents/dreamer/test_golden.py
-    launch/test_processes.py launch/test_sweep.py disco/test_gradient.py test_zoo.py""".split()
+    meta/test_evolution.py meta/test_discovery.py evaluation/studies/test_analysis.py
+    evaluation/test_executors.py launch/test_watch.py launch/test_probes.py disco/test_golden.py
+    agents/dreamer/test_golden.py launch/test_processes.py launch/test_sweep.py
+    disco/test_gradient.py test_zoo.py""".split()
 _TESTS = pathlib.Path(__file__).parent
 # Compiled programs, which may use what this machine's processor has and another's has not.
 _CACHE = _TESTS.parent / ".jax_cache" / platform.node()

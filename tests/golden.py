@@ -123,17 +123,14 @@ def deviation(actual: np.ndarray, expected: np.ndarray, *, absolute: bool = Fals
     return difference if absolute or scale < _ZERO else difference / scale
 
 
-def golden_cases(
-    kind: str, only_first_is_fast: bool = False, **selected: Any
-) -> pytest.MarkDecorator:
+def golden_cases(kind: str, rest: str = "fast", **selected: Any) -> pytest.MarkDecorator:
     """Runs a test for every `case` of a kind, in float64, whose tolerance is 1e-6, and float32.
-
-    Those of float32 repeat the others. They are slow tests; where they compile a rule, all but the
-    first are thorough ones.
 
     Args:
       kind: FORMAT.md's.
-      only_first_is_fast: whether the cases after the first one are slow tests, too.
+      rest: what the cases after the first are in float64: "fast" tests, "slow" ones, or "thorough"
+        ones but for the first in the middle of a lifetime, which is slow. Those of float32 repeat
+        the others: they are slow tests, and thorough ones where they compile a rule.
       **selected: attributes that a case must have.
     """
     index = GOLDEN_DIR / "index.json"
@@ -146,25 +143,27 @@ def golden_cases(
         if entry["kind"] == kind
         and all(entry["attrs"].get(name) == value for name, value in selected.items())
     ]
-    cases = [
-        pytest.param(
-            Case(kind, entry["file"], entry["attrs"], entry.get("inputs_from"), precision),
-            id=f"{pathlib.PurePath(entry['file']).stem}-{precision}",
-            marks=_marks(kind, precision, i, only_first_is_fast),
-        )
-        for i, entry in enumerate(chosen)
-        for precision in ("float32", "float64")
-    ]
+    in_mid_life = [i for i, entry in enumerate(chosen) if i and entry["attrs"].get("warm")]
+    marks = {
+        "fast": [],
+        "slow": [pytest.mark.slow],
+        "thorough": [pytest.mark.thorough],
+    }
+    cases = []
+    for i, entry in enumerate(chosen):
+        is_kept = i in in_mid_life[:1] and rest == "thorough"
+        of_float64 = marks["fast" if i == 0 else "slow" if is_kept else rest]
+        compiles_much = kind != "value_utils" and (i > 0 or rest == "thorough")
+        of_float32 = marks["thorough" if compiles_much else "slow"]
+        cases += [
+            pytest.param(
+                Case(kind, entry["file"], entry["attrs"], entry.get("inputs_from"), precision),
+                id=f"{pathlib.PurePath(entry['file']).stem}-{precision}",
+                marks=own,
+            )
+            for precision, own in (("float32", of_float32), ("float64", of_float64))
+        ]
     return pytest.mark.parametrize("case", cases)
-
-
-def _marks(
-    kind: str, precision: str, index: int, only_first_is_fast: bool
-) -> list[pytest.MarkDecorator]:
-    if precision == "float32":
-        compiles = kind != "value_utils"
-        return [pytest.mark.thorough if compiles and index > 0 else pytest.mark.slow]
-    return [pytest.mark.slow] if only_first_is_fast and index > 0 else []
 
 
 @functools.cache

@@ -27,7 +27,7 @@ def test_card_says_how_it_was_found(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(x, marks=pytest.mark.thorough if x == "evolved" else pytest.mark.slow)
+        pytest.param(x, marks=pytest.mark.slow if x == "three_families" else pytest.mark.thorough)
         for x in disco.zoo()
     ],
 )

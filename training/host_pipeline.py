@@ -23,7 +23,7 @@ from disco_common import keys
 from disco_common.keys import Purpose
 from training import replay, replay_sampling
 from training.host_collection import Collected, HostActor
-from training.replay import Replay, Sequences
+from training.replay import Positions, Replay
 
 
 class HostPipeline:
@@ -53,7 +53,7 @@ class HostPipeline:
         self._replay, self.replay_seconds = replay.of_agent(agent, dynamics, num_steps, np), 0.0
         # The last update, the positions of its sequences, and their new extras, which may still be
         # in computation; not yet in the replay.
-        self._refreshed: tuple[UpdateSpec, Sequences, Extras] | None = None
+        self._refreshed: tuple[UpdateSpec, Positions, Extras] | None = None
         number = self._requirements.num_environments
         self._actor = HostActor(agent, dynamics, task_params, number, seed, workers)
         self._thread = ThreadPoolExecutor(1, "unrolls")
@@ -110,7 +110,7 @@ class HostPipeline:
 
     def draw(
         self, update: UpdateSpec, unroll: Batch, *address: int
-    ) -> tuple[Batch, Sequences | None]:
+    ) -> tuple[Batch, Positions | None]:
         """Return the batch of an update, NumPy, and the positions of its replayed sequences.
 
         `unroll` is the one taken last. `address`, non-negative integers, identifies the update, for
@@ -123,7 +123,7 @@ class HostPipeline:
             )
         return batch, sequences
 
-    def write_back(self, update: UpdateSpec, sequences: Sequences, refreshed: Extras) -> None:
+    def write_back(self, update: UpdateSpec, sequences: Positions, refreshed: Extras) -> None:
         """Replace extras of drawn sequences (`agents.protocol.Update.refreshed`), one call late.
 
         It writes those of the call before; `refreshed` may still be in computation.

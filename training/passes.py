@@ -1,4 +1,7 @@
-"""Agents in compiled programs: their arrays as arguments, many in passes over some at a time."""
+"""Many agents in one compiled program: in passes over some at a time, which are vectorised.
+
+An agent's arrays are arguments of the program, so that agents which differ in these alone share it.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence

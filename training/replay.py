@@ -118,7 +118,7 @@ class Replay:
     num_online: _Integer
 
 
-class Sequences(NamedTuple):
+class Positions(NamedTuple):
     """The positions of sequences in a replay.
 
     Attributes:

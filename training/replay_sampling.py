@@ -11,9 +11,9 @@ from agents.history import History
 from agents.protocol import Batch, Extras, Requirements, UpdateSpec
 from training import collection
 from training.replay import (
+    Positions,
     Replay,
     ReplayLayout,
-    Sequences,
     layout_of,
     library_of,
     num_sequences,
@@ -27,7 +27,7 @@ def draw(
     update: UpdateSpec,
     unroll: Batch,
     random: PRNGKeyArray | np.random.Generator,
-) -> tuple[Replay | None, Batch, Sequences | None]:
+) -> tuple[Replay | None, Batch, Positions | None]:
     """Return the batch of an update: the unroll just collected, or replayed sequences, or both.
 
     Args:
@@ -62,7 +62,7 @@ def draw(
 
 def sample(
     requirements: Requirements, replay: Replay, update: UpdateSpec, index: Any
-) -> tuple[Replay, Batch, Sequences]:
+) -> tuple[Replay, Batch, Positions]:
     """Return a batch of replayed sequences.
 
     `index` has random integers from 0 to `num_sequences - 1`, `[B]`; a NumPy array for a replay of
@@ -78,21 +78,21 @@ def sample(
     return replay, _gather(layout, replay, update, sequences), sequences
 
 
-def _locate(layout: ReplayLayout, replay: Replay, index: Any) -> Sequences:
+def _locate(layout: ReplayLayout, replay: Replay, index: Any) -> Positions:
     """Return the positions of sequences, given by their indices `[B]`."""
     kept = library_of(index).minimum(replay.num_unrolls, layout.num_kept)
     place, environment = index // layout.num_environments, index % layout.num_environments
     if layout.replay_spec.anywhere:
         oldest = (replay.num_unrolls - kept) * layout.unroll_length
-        return Sequences(environment, oldest + place)
+        return Positions(environment, oldest + place)
     newest = replay.num_unrolls - 1
     unroll = newest - (newest - place) % layout.num_kept
-    return Sequences(environment, unroll * layout.unroll_length)
+    return Positions(environment, unroll * layout.unroll_length)
 
 
 def _take_online(
-    layout: ReplayLayout, replay: Replay, update: UpdateSpec, drawn: Sequences
-) -> tuple[Replay, Sequences]:
+    layout: ReplayLayout, replay: Replay, update: UpdateSpec, drawn: Positions
+) -> tuple[Replay, Positions]:
     """Replace the first drawn sequences by new, unused ones, if any (`ReplaySpec.online`).
 
     New sequences begin every `length` rows, in all environments in turn. A new sequence's context
@@ -108,7 +108,7 @@ def _take_online(
     head = library.maximum(replay.num_online, first_there)
     fresh = head + library.arange(size, dtype=library.int32)
     is_fresh = fresh < there
-    drawn = Sequences(
+    drawn = Positions(
         environment=library.where(is_fresh, fresh % number, drawn.environment),
         first=library.where(is_fresh, fresh // number * update.length, drawn.first),
     )
@@ -117,7 +117,7 @@ def _take_online(
 
 
 def _gather(
-    layout: ReplayLayout, replay: Replay, update: UpdateSpec, sequences: Sequences
+    layout: ReplayLayout, replay: Replay, update: UpdateSpec, sequences: Positions
 ) -> Batch:
     """Return a batch of the sequences at these positions."""
     history, (environment, first) = layout.history, sequences
@@ -153,7 +153,7 @@ def write_back(
     requirements: Requirements,
     replay: Replay,
     update: UpdateSpec,
-    sequences: Sequences,
+    sequences: Positions,
     refreshed: Extras,
 ) -> Replay:
     """Replace extras of the last `length` rows of sequences that were drawn since the last unroll.
@@ -188,7 +188,7 @@ def write_back(
     return dataclasses.replace(replay, rows=replay.rows | {"transition": transition})
 
 
-def _latest(sequences: Sequences, length: int) -> tuple[Any, Any]:
+def _latest(sequences: Positions, length: int) -> tuple[Any, Any]:
     """Return, for each row of sequences, where that row comes last in any of the sequences.
 
     A scatter of JAX with repeated indices has no defined order on a GPU; with these, equal indices

@@ -7,7 +7,7 @@ import contextlib
 import time
 
 from agents.protocol import TrainingReport
-from agents.registry import Configured
+from agents.registry import ConfiguredAlgorithm
 from disco_common import stopping
 from training.records import EpisodeSums, Records, Run, TrainedRun
 from training.schedule import Report, TrainingConfig
@@ -16,7 +16,7 @@ _SECONDS = "seconds"
 
 
 def train(
-    algorithm: Configured,
+    algorithm: ConfiguredAlgorithm,
     run: Run,
     settings: TrainingConfig,
     report: Report = lambda *_: None,

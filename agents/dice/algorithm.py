@@ -21,10 +21,11 @@ from agents.dice.losses import at_temperature, loss, shaped_reward
 from agents.loss_agent import LossAgent
 from agents.networks import Network
 from agents.optimizers import scheduled_adamw
+from agents.policy_agent import NetworkState, some_sequences
 from agents.protocol import Batch, Mode, Requirements, Update
 from agents.registry import Algorithm
-from agents.rule_agent import NetworkState, some_sequences, to_trajectory
-from agents.search_space import Choice, Settings, Shared, given
+from agents.rule_agent import to_trajectory
+from agents.search_space import Choice, CommonSettings, Settings, given
 from disco.types import Metrics, without_masked_damage
 from disco_common.pytrees import register_dataclass
 
@@ -185,13 +186,13 @@ class DiceAgent(LossAgent):
         )
 
 
-def _tuned(shared: Shared, settings: Settings) -> DiceConfig:
+def _tuned(common: CommonSettings, settings: Settings) -> DiceConfig:
     """Return settings by which an update learns from all sequences of an unroll at once."""
     names = ("sample_reuse", "action_value_cost", "max_inverse_temperature", "lambda_")
     return DiceConfig(
-        **search_space.on_policy_settings(shared, settings),
-        burn_in=shared.agent.burn_in,
-        batch_size=shared.agent.num_environments,
+        **search_space.on_policy_settings(common, settings),
+        burn_in=common.agent.burn_in,
+        batch_size=common.agent.num_environments,
         **given(names, settings),
     )
 

@@ -22,7 +22,8 @@ from agents.dreamer.config import (
 from agents.dreamer.distributions import Specs, is_image
 from agents.dreamer.model import Model
 from agents.dreamer.networks import ActionSpace
-from agents.registry import Algorithm, upgrade_settings
+from agents.registry import Algorithm
+from disco_common.configuration import upgrade_settings
 
 _SMALLEST_IMAGE = 8
 

@@ -14,7 +14,8 @@ from agents.iris import tokenizer
 from agents.iris.agent import IrisAgent
 from agents.iris.config import IrisConfig, paper, tiles
 from agents.iris.model import Model
-from agents.registry import Algorithm, upgrade_settings
+from agents.registry import Algorithm
+from disco_common.configuration import upgrade_settings
 
 
 def make(config: IrisConfig, task: environments.Environment) -> IrisAgent:

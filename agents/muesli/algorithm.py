@@ -14,10 +14,11 @@ from agents.latent_model import LatentModel
 from agents.loss_agent import LossAgent
 from agents.muesli.config import PAPER, MuesliConfig
 from agents.muesli.losses import loss
+from agents.policy_agent import NetworkState
 from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
-from agents.rule_agent import NetworkState, to_trajectory
-from agents.search_space import LogUniform, Settings, Shared, given
+from agents.rule_agent import to_trajectory
+from agents.search_space import CommonSettings, LogUniform, Settings, given
 from disco import moments
 from disco.moments import Moments
 from disco.types import without_masked_damage
@@ -78,12 +79,12 @@ class MuesliAgent(LossAgent):
         return self.config.optimizer(self.learning_rate)
 
 
-def _tuned(shared: Shared, settings: Settings) -> MuesliConfig:
-    agent = search_space.with_settings(shared.agent, settings)
+def _tuned(common: CommonSettings, settings: Settings) -> MuesliConfig:
+    agent = common.agent.with_settings(settings)
     return MuesliConfig(
         **{field.name: getattr(agent, field.name) for field in dataclasses.fields(agent)}
-        | {"lifetime": agent.lifetime or shared.budget},
-        discount=shared.discount,
+        | {"lifetime": agent.lifetime or common.budget},
+        discount=common.discount,
         **given(("regularizer_cost", "lambda_"), settings),
     )
 

@@ -23,15 +23,15 @@ from agents.loss_agent import LossAgent
 from agents.muzero.config import PAPER, MuZeroConfig
 from agents.muzero.losses import importance_weights, loss
 from agents.optimizers import scheduled_adamw
+from agents.policy_agent import NetworkState
 from agents.protocol import Batch, Mode, ReplaySpec, Requirements, Update, UpdateSpec
 from agents.registry import Algorithm
-from agents.rule_agent import NetworkState
-from agents.search_space import Choice, LogUniform, Settings, Shared, given
+from agents.search_space import Choice, CommonSettings, LogUniform, Settings, given
 from disco.values import decode_value
 from disco_common.pytrees import register_dataclass
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The result of a search in each of B states.
 
     Attributes:
@@ -55,7 +55,7 @@ def search(
     key: PRNGKeyArray,
     config: MuZeroConfig,
     gumbel_scale: float = 1.0,
-) -> Found:
+) -> SearchResult:
     """Search from B states, all in one compiled loop; noise of this scale is added at the root.
 
     Full Gumbel MuZero (Danihelka et al. 2022, "Policy improvement by planning with Gumbel").
@@ -75,7 +75,7 @@ def search(
             ),
         )
     value = output.search_tree.summary().value
-    return Found(output.action, output.action_weights, value, root.value)
+    return SearchResult(output.action, output.action_weights, value, root.value)
 
 
 def model_for_search(
@@ -231,11 +231,11 @@ def _first_rows(observation: Any, frame_stack: int) -> Any:
     return History(frames=frames, age=observation.age[:1])
 
 
-def _tuned(shared: Shared, settings: Settings) -> MuZeroConfig:
+def _tuned(common: CommonSettings, settings: Settings) -> MuZeroConfig:
     """Return settings by which it learns after 1% of the budget, but after 1,024 steps at most."""
     return MuZeroConfig(
-        **search_space.on_policy_settings(shared, settings),
-        min_steps=min(1024, shared.num_steps // 100),
+        **search_space.on_policy_settings(common, settings),
+        min_steps=min(1024, common.num_steps // 100),
         **given(("updates_per_step", "td_steps", "weight_decay"), settings),
     )
 

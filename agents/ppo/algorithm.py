@@ -16,12 +16,13 @@ from agents.history import History
 from agents.loss_agent import LossAgent
 from agents.networks import Network
 from agents.optimizers import gradient_clipping
+from agents.policy_agent import NetworkState, some_sequences
 from agents.ppo.config import PRESETS, PPOConfig
 from agents.ppo.losses import Samples, generalized_advantages, loss
 from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
-from agents.rule_agent import AgentConfig, NetworkState, some_sequences, to_trajectory
-from agents.search_space import Choice, Ranges, Settings, Shared
+from agents.rule_agent import AgentConfig, to_trajectory
+from agents.search_space import Choice, CommonSettings, Ranges, Settings
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
 from disco_common.pytrees import register_dataclass
@@ -193,13 +194,13 @@ _RANGES: Ranges = {
 }
 
 
-def _tuned(shared: Shared, settings: Settings, drift: str = "clip") -> PPOConfig:
+def _tuned(common: CommonSettings, settings: Settings, drift: str = "clip") -> PPOConfig:
     return PPOConfig(
-        **search_space.on_policy_settings(shared, settings),
+        **search_space.on_policy_settings(common, settings),
         separate_value_network=False,
         drift=drift,
         num_epochs=settings.get("num_epochs", 4),
-        num_minibatches=_num_minibatches(shared.agent, settings.get("num_minibatches", 4)),
+        num_minibatches=_num_minibatches(common.agent, settings.get("num_minibatches", 4)),
         gae_lambda=settings.get("gae_lambda", PPOConfig.gae_lambda),
         value_cost=0.5,
         entropy_cost=settings["entropy_cost"],

@@ -86,6 +86,7 @@ class Drawing(NamedTuple):
         FigureCanvasAgg(figure)
         png, svg = io.BytesIO(), io.BytesIO()
         figure.savefig(png, format="png", dpi=130)
+        figure.set_layout_engine("none")  # It has its layout now, which takes a fifth of the time.
         figure.savefig(svg, format="svg", metadata=_NO_METADATA)
         return cls(png.getvalue(), svg.getvalue())
 

@@ -49,7 +49,7 @@ def write_manifest(
     manifest = {
         "config": dataclasses.asdict(config),
         "tasks": list(tasks),
-        "contenders": [contender.described() for contender in contenders],
+        "contenders": [contender.manifest_entry() for contender in contenders],
         "provenance": dict(provenance),
     }
     folder.mkdir(parents=True, exist_ok=True)

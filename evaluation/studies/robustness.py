@@ -28,7 +28,6 @@ import numpy as np
 import environments
 from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
-from agents.search_space import with_replay
 from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
@@ -141,7 +140,7 @@ def _settings(agent: AgentConfig) -> Iterator[tuple[str, float, str, AgentConfig
     for width in WIDTHS:
         network = _scaled(agent.network, width)
         yield SIZE, width, f"width x{width:g}", dataclasses.replace(agent, network=network)
-    for replaying in dict.fromkeys(with_replay(agent, ratio) for ratio in REPLAY_RATIOS):
+    for replaying in dict.fromkeys(agent.with_replay(ratio) for ratio in REPLAY_RATIOS):
         share = replaying.num_replayed / replaying.batch_size  # The ratio after rounding.
         yield REPLAY, share, f"replay {share:.2g}", replaying
     choices = itertools.product(OPTIMIZER_KINDS, LEARNING_RATES, WEIGHT_DECAYS, GRADIENT_NORMS)

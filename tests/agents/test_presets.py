@@ -12,7 +12,7 @@ from agents import registry
 from agents.networks import NetworkConfig
 from agents.protocol import Agent
 from agents.rule_agent import AgentConfig
-from agents.search_space import Shared
+from agents.search_space import CommonSettings
 from training import iteration
 
 IMAGES = environments.make("pixels/catch/8x8")
@@ -208,12 +208,12 @@ def test_settings_that_make_no_sense_are_refused(name, message):
 
 def test_searched_sizes_of_a_network_without_layers():
     agent = AgentConfig(network=NetworkConfig(torso=(), model=0))
-    shared = Shared(agent, 100_000, 0.99)
-    assert shared.sized({"num_environments": 4}).agent.network.torso == ()
-    assert shared.sized({"width": 64, "layers": 2}).agent.network.torso == (64, 64)
+    common = CommonSettings(agent, 100_000, 0.99)
+    assert common.with_sizes({"num_environments": 4}).agent.network.torso == ()
+    assert common.with_sizes({"width": 64, "layers": 2}).agent.network.torso == (64, 64)
     for settings in ({"width": 64}, {"layers": 2}):
         with pytest.raises(ValueError, match=r"network.torso is \(\), without layers; expected"):
-            shared.sized(settings)
+            common.with_sizes(settings)
 
 
 def test_agents_are_made_once_for_equal_dynamics():

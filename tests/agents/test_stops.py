@@ -20,7 +20,7 @@ from agents.muesli.config import MuesliConfig
 from agents.muzero.algorithm import MUZERO
 from agents.muzero.config import MuZeroConfig
 from agents.networks import NetworkConfig
-from agents.registry import Configured
+from agents.registry import ConfiguredAlgorithm
 from disco_common import stopping
 from tests.agents.common import HostCorridors, without_speed
 from training import device, host
@@ -62,9 +62,9 @@ MUZERO_CONFIG = MuZeroConfig(
     frame_stack=3,
 )
 AGENTS = {
-    "dice": Configured(DICE, DICE_CONFIG),
-    "muesli": Configured(MUESLI, MUESLI_CONFIG),
-    "muzero": Configured(MUZERO, MUZERO_CONFIG),
+    "dice": ConfiguredAlgorithm(DICE, DICE_CONFIG),
+    "muesli": ConfiguredAlgorithm(MUESLI, MUESLI_CONFIG),
+    "muzero": ConfiguredAlgorithm(MUZERO, MUZERO_CONFIG),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from agents import registry
 from agents.dreamer.config import DreamerConfig, preset
 from agents.iris.config import IrisConfig
-from agents.registry import Configured
+from agents.registry import ConfiguredAlgorithm
 
 DREAMER = dataclasses.replace(
     preset("nature"),
@@ -56,8 +56,8 @@ IRIS = IrisConfig(
 
 
 def dreamer(config: DreamerConfig) -> Any:
-    return Configured(registry.find("dreamer"), config)
+    return ConfiguredAlgorithm(registry.find("dreamer"), config)
 
 
 def iris(config: IrisConfig) -> Any:
-    return Configured(registry.find("iris"), config)
+    return ConfiguredAlgorithm(registry.find("iris"), config)

@@ -332,7 +332,7 @@ MEAN_VALUES = {
 MEAN_LOGITS = tuple(f"log/{name}" for name in ("logits", "y", "z", "pi_hat", "y_hat", "z_hat"))
 
 
-@golden_cases("rule_sequence", only_first_is_fast=True)
+@golden_cases("rule_sequence", rest="thorough")
 def test_golden_rule_sequence(case: Case):
     with case.computing():
         rule = disco103(case.attrs["hyper"])

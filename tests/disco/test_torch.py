@@ -65,7 +65,7 @@ def memory_of(module: Any) -> Any:
     return jax.tree.unflatten(jax.tree.structure(module.rule.init_memory()), leaves)
 
 
-@golden_cases("rule_targets", only_first_is_fast=True)
+@golden_cases("rule_targets", rest="slow")
 def test_golden_rule_targets(case: Case):
     with case.computing():
         rule = disco103(case.attrs["hyper"])
@@ -121,7 +121,7 @@ class LinearAgent(torch.nn.Module):
         return found
 
 
-@golden_cases("rule_sequence", only_first_is_fast=True)
+@golden_cases("rule_sequence", rest="slow")
 def test_golden_rule_sequence(case: Case):
     """Losses, gradients, parameters, target parameters and memory of some updates in a row."""
     with case.computing():

@@ -348,7 +348,14 @@ def slow(seed: int) -> Mortal:
     return staggered(seed)
 
 
-@pytest.mark.parametrize("moment", ["starting", "making", "stepping", "waiting"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "starting",
+        "stepping",
+        *(pytest.param(x, marks=pytest.mark.thorough) for x in ("making", "waiting")),
+    ],
+)
 def test_workers_end_with_the_process_that_uses_them(moment):
     """Within two seconds, with the process that forks them, whatever they do."""
     make = "slow" if moment == "making" else "staggered"

@@ -176,9 +176,20 @@ def test_frames_per_action_are_those_of_the_simulators():
     assert of("procgen") == of("gymnasium") == of("no_such_family") == 1
 
 
-def test_gymnax_is_imported_only_when_asked_for():
-    code = (
-        "import environments, sys; environments.suite('grid_heldout');"
-        "assert 'gymnax' not in sys.modules"
-    )
+def test_engines_are_imported_only_when_asked_for():
+    """And DM Control leaves it to the user with what to draw."""
+    code = """
+import os, sys
+import environments
+from environments.suites import bsuite, control
+from evaluation.scoring import suite_scores
+environments.suite("grid_heldout")
+assert not {"bsuite", "dm_control", "gymnax"} & {*sys.modules}
+os.environ.pop("MUJOCO_GL", None)
+try:
+    control.make("control_vision/cartpole_swingup")
+except environments.MissingPackageError:
+    pass
+assert "MUJOCO_GL" not in os.environ
+"""
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -55,8 +55,10 @@ PAIRS = [
     ("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo"),
     ("minigrid:MiniGrid-DoorKey-5x5-v0", "dreamer"),
 ]
-REPEATED = (  # What another pair has, but for a term of the loss.
+REPEATED = (  # What another pair has, but for terms of the loss.
     ("Acrobot-v1", "dpo"),
+    ("MountainCar-v0", "impala"),
+    ("minigrid:MiniGrid-Empty-8x8-v0", "actor_critic"),
     ("LunarLander-v3", "policy_gradient"),
     ("minigrid:MiniGrid-DoorKey-5x5-v0", "ppo"),
 )

@@ -9,7 +9,7 @@ import environments
 from agents import pictures
 from agents.networks import NetworkConfig
 from agents.random_agent import RandomAgent
-from agents.registry import Algorithm, Configured, TrainingReport
+from agents.registry import Algorithm, ConfiguredAlgorithm, TrainingReport
 from agents.rule_agent import AgentConfig
 from environments.simulators import Episode
 from evaluation import playing
@@ -100,7 +100,7 @@ class NoSettings:
 
 def contender(**functions) -> Contender:
     algorithm = Algorithm("mine", "", {"default": NoSettings()}, **functions)
-    return Contender.of("mine", "mine", Configured(algorithm, NoSettings()))
+    return Contender.of("mine", "mine", ConfiguredAlgorithm(algorithm, NoSettings()))
 
 
 def test_an_examination_that_fails_costs_no_run(caplog, tmp_path):

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 TINY = "--config=tests/launch/discover_tiny.py"
@@ -37,18 +37,23 @@ def outcomes(
 
 
 def outcomes_of(
-    cases: Mapping[str, Sequence[object]], timeout: float = 300.0, path: Sequence[str] = ()
+    cases: Mapping[str, Sequence[object]],
+    timeout: float = 300.0,
+    path: Sequence[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, tuple[int, str]]:
     """Likewise, of commands whose modules stand before their arguments.
 
-    They run in forks of one process (`tests.launch.forked`), with these folders in `sys.path`.
+    They run in forks of one process (`tests.launch.forked`), with these folders in `sys.path` and
+    with these environment variables, which must not be JAX's: that is imported there.
     """
     process = _forking()
     assert process.stdin is not None
     assert process.stdout is not None
     commands = [list(map(str, command)) for command in cases.values()]
     try:
-        process.stdin.write(json.dumps({"path": list(path), "commands": commands}) + "\n")
+        request = {"path": list(path), "environment": {**environment}, "commands": commands}
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         has_answered, *_ = select.select([process.stdout], [], [], timeout)
         assert has_answered, f"After {timeout:g} seconds, one of these has not ended: {commands}"

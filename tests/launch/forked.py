@@ -1,8 +1,8 @@
 """Commands with their arguments, in forks of one process: importing takes seconds.
 
 For each line of its standard input, `python -m tests.launch.forked` prints one. It reads
-{"path": folders for `sys.path`, "commands": lists of a module and its arguments}, and answers with
-a list of exit status and output.
+{"path": folders for `sys.path`, "environment": variables by name, "commands": lists of a module and
+its arguments}, and answers with a list of exit status and output.
 """
 
 import contextlib
@@ -77,10 +77,12 @@ def _outcomes(commands: list[list[str]]) -> list[tuple[int, str]]:
 
 
 def main() -> None:
-    paths = list(sys.path)
+    paths, variables = list(sys.path), dict(os.environ)
     for line in sys.stdin:
         request = json.loads(line)
         sys.path[:] = [*request["path"], *paths]
+        os.environ.clear()
+        os.environ.update(variables | request["environment"])
         print(json.dumps(_outcomes(request["commands"])), flush=True)
 
 

@@ -56,7 +56,7 @@ def test_compiled_programs_are_kept_in_the_users_cache(tmp_path):
         start(
             "launch.evaluate",
             "--suite=catch/4x3",
-            "--baselines=actor_critic",
+            "--baselines=",
             "--config.seeds=1",
             "--config.budget=256",
             f"--workdir={tmp_path / 'run'}",

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.launch.common import REPOSITORY, TINY, outcome, outcomes_of, start
+from tests.launch.common import TINY, outcomes_of
 
 LAMP = '''
 import gymnasium
@@ -85,10 +85,7 @@ def test_modules_that_register_environments(folder):
     assert then["film"][0] == 0, then["film"][1]
 
     # With the arguments that the workdir knows, as they stand and with leave to import.
-    again, trusted = (
-        outcome(start(evaluate, here, *flag, PYTHONPATH=f"{REPOSITORY}:{folder}"))
-        for flag in ([], ["--imports"])
-    )
+    again, trusted = (said(again=(evaluate, here, *x))["again"] for x in ([], ["--imports"]))
     assert again[0] == 2
     assert f"python -m launch.evaluate --workdir={workdir} --imports=lamps" in again[1]
     assert trusted[0] == 0, trusted[1]

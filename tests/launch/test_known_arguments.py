@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 
 from launch.support import commands
-from tests.launch.common import REPOSITORY, outcome, outcomes, start
+from tests.launch.common import REPOSITORY, outcomes
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_an_evaluation_goes_on_by_its_workdir_alone(tmp_path):
     flags = ["--suite=catch/4x3", "--baselines=", "--config.seeds=1", "--config.budget=256"]
     workdir = f"--workdir={tmp_path / 'run'}"
     assert outcomes("launch.evaluate", {"begins": [workdir, *flags]})["begins"][0] == 0
-    status, output = outcome(start("launch.evaluate", workdir))
+    status, output = outcomes("launch.evaluate", {"goes on": [workdir]})["goes on"]
     assert status == 0, output
     assert f"With the arguments in {tmp_path}/run/arguments.json: --suite=catch/4x3 " in output
     assert "1 of 1 runs are finished." in output

@@ -173,37 +173,32 @@ def test_devices_that_cannot_share_an_agent_are_refused(tmp_path):
     assert "meta.validation_trajectories is 2; expected a multiple of devices_per_agent" in output
 
 
-@pytest.mark.slow
-def test_processes_that_are_not_of_one_mind_are_refused(tmp_path):
-    def outcomes(*arguments: list[str]) -> list[tuple[int, str]]:
-        address = f"--coordinator=localhost:{free_port()}"
-        flags = [
-            f"--workdir={tmp_path / 'run'}",
-            TINY,
-            address,
-            f"--num_processes={len(arguments)}",
-        ]
-        started = [
-            start("launch.discover", *flags, f"--process_id={i}", *own)
-            for i, own in enumerate(arguments)
-        ]
-        return [outcome(process) for process in started]
-
-    def assert_refused(outcomes: list[tuple[int, str]], sentence: str) -> None:
-        (status, output), (other_status, _) = outcomes
-        assert status == 2, output
-        assert sentence in output
-        # With the first one goes what the processes are held together by, at any moment.
-        assert other_status in (2, -signal.SIGABRT)
-
-    assert_refused(
-        outcomes([], ["--config.seed=1"]),
-        "Processes [1] have another config than process 0",
-    )
-    assert_refused(
-        outcomes(*[["--config.population.size=1"]] * 2),
-        "population.size is 1; expected at least one agent for each of the 2",
-    )
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        pytest.param(
+            ([], ["--config.seed=1"]),
+            "Processes [1] have another config than process 0",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            (["--config.population.size=1"],) * 2,
+            "population.size is 1; expected at least one agent for each of the 2",
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_processes_that_are_not_of_one_mind_are_refused(tmp_path, changes, sentence):
+    address = f"--coordinator=localhost:{free_port()}"
+    flags = [f"--workdir={tmp_path / 'run'}", TINY, address, "--num_processes=2"]
+    started = [
+        start("launch.discover", *flags, f"--process_id={i}", *own) for i, own in enumerate(changes)
+    ]
+    (status, output), (other_status, _) = map(outcome, started)
+    assert status == 2, output
+    assert sentence in output
+    # With the first one goes what the processes are held together by, at any moment.
+    assert other_status in (2, -signal.SIGABRT)
     assert not (tmp_path / "run").exists()
 
 
@@ -244,27 +239,22 @@ def addresses_listened_at(port: int) -> set[str]:
 
 @pytest.mark.slow
 def test_the_coordinator_listens_at_its_address_only(tmp_path):
-    ports = {host: free_port() for host in ("127.0.0.1", "localhost")}
-    started = {
-        host: start(
-            "launch.discover",
-            f"--workdir={tmp_path / 'run'}",
-            TINY,
-            f"--coordinator={host}:{port}",
-            "--num_processes=2",
-            "--process_id=0",
-            JAX_NUM_CPU_DEVICES="1",
-        )
-        for host, port in ports.items()
-    }
+    port = free_port()
+    process = start(
+        "launch.discover",
+        f"--workdir={tmp_path / 'run'}",
+        TINY,
+        f"--coordinator=localhost:{port}",
+        "--num_processes=2",
+        "--process_id=0",
+        JAX_NUM_CPU_DEVICES="1",
+    )
     try:
-        for host, port in ports.items():
-            wait_until(started[host], lambda port=port: addresses_listened_at(port))
-            assert addresses_listened_at(port) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+        wait_until(process, lambda: addresses_listened_at(port))
+        assert addresses_listened_at(port) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     finally:
-        for process in started.values():
-            process.kill()
-            process.communicate()
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(

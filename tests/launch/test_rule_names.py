@@ -12,7 +12,7 @@ from evaluation.contenders import rule_contenders
 from evaluation.rules import FILE_SHA256
 from tests.disco import hub
 from tests.golden import WEIGHTS
-from tests.launch.common import outcome, start
+from tests.launch.common import outcomes_of
 from tests.meta.common import small_rule
 
 EVALUATION = ("--suite=catch/4x3", "--config.budget=256", "--config.seeds=1", "--baselines=")
@@ -25,7 +25,8 @@ def test_a_rule_of_the_hub_is_evaluated_and_goes_on_without_the_hub(tmp_path):
     command = ("launch.evaluate", "--rule=hf:someone/catcher@v1", f"--workdir={workdir}")
     with hub.serving({"someone/catcher": {"rule.npz": file.read_bytes()}}) as (environment, _):
         home = {"HF_HOME": str(tmp_path / "home")}
-        status, output = outcome(start(*command, *EVALUATION, **environment, **home))
+        cases = {"": (*command, *EVALUATION)}
+        status, output = outcomes_of(cases, environment=environment | home)[""]
     assert status == 0, output
     manifest = json.loads((workdir / "manifest.json").read_text())
     (source,) = [x["source"] for x in manifest["contenders"] if x["name"] == "catcher"]
@@ -34,7 +35,7 @@ def test_a_rule_of_the_hub_is_evaluated_and_goes_on_without_the_hub(tmp_path):
     assert (workdir / "rules/catcher.npz").read_bytes() == file.read_bytes()
     assert (workdir / "runs/catcher/catch_4x3/seed_0/result.json").exists()
     offline = {**environment, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "elsewhere")}
-    status, output = outcome(start(*command, *EVALUATION, **offline))
+    status, output = outcomes_of(cases, environment=offline)[""]
     assert status == 0, output
     assert "2 of 2 runs are finished." in output
     assert f"copy {workdir / 'rules/catcher.npz'} is used." in output

@@ -293,12 +293,17 @@ def test_fewer_agents_than_groups_are_refused():
         small_discovery(MIXED, population=PopulationConfig(size=3, lifetimes=(STEPS,)))
 
 
-@pytest.mark.slow
-def test_agents_train_on_all_tasks_and_it_is_counted():
+@pytest.fixture(scope="module")
+def on_chains():
     """Two agents on three tasks."""
     suite = ",".join(f"delayed_chain/{name}" for name in CHAINS)
     population = PopulationConfig(size=2, lifetimes=(STEPS, 2 * STEPS))
-    states, metrics = states_after(small_discovery(suite, population=population), 9)
+    return states_after(small_discovery(suite, population=population), 9)
+
+
+@pytest.mark.slow
+def test_agents_train_on_all_tasks_and_it_is_counted(on_chains):
+    states, metrics = on_chains
     counts = np.zeros(len(CHAINS), int)
     for before, after, (report,) in zip(states, states[1:], metrics, strict=False):
         tasks = before.groups[0].lifetime.task
@@ -309,20 +314,24 @@ def test_agents_train_on_all_tasks_and_it_is_counted():
     assert counts.min() >= 4
 
 
+def validation_ages(state: DiscoveryState) -> list[int]:
+    """The number of ages of each agent's validation episodes, of the first group."""
+    validation = state.groups[0].validation
+    assert validation is not None
+    return [len(np.unique(ages)) for ages in validation.episode_length]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("from_training", [False, True])
-def test_validation_episodes_are_of_all_ages_only_if_they_go_on_from_training(from_training):
-    """The chain's episodes have one length, so that all validation episodes begin together."""
+def test_validation_episodes_are_of_all_ages_only_if_they_go_on_from_training(on_chains):
+    """A chain's episodes have one length, so that all validation episodes begin together."""
+    for after in on_chains[0][1:]:
+        assert validation_ages(after) == [1, 1]
     population = PopulationConfig(size=1, lifetimes=(100 * STEPS,))
     discovery = small_discovery(
-        "delayed_chain/short", population=population, validation_from_training=from_training
+        "delayed_chain/short", population=population, validation_from_training=True
     )
-    states, _ = states_after(discovery, 3)
-    for after in states[1:]:
-        validation = after.groups[0].validation
-        assert validation is not None
-        ages = validation.episode_length
-        assert (len(np.unique(ages)) > 1) == from_training
+    for after in states_after(discovery, 3)[0][1:]:
+        assert validation_ages(after)[0] > 1
 
 
 def test_meta_config_refused():

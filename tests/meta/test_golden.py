@@ -37,7 +37,7 @@ from tests.golden import (
 FLOAT64_TOLERANCE = 1e-5
 
 
-@golden_cases("meta_gradient", only_first_is_fast=True)
+@golden_cases("meta_gradient", rest="thorough")
 def test_golden_meta_gradient(case: Case):
     with case.computing():
         rule = disco103(case.attrs["hyper"])

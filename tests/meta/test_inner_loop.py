@@ -180,7 +180,7 @@ def plain_meta_gradient():
 
 @pytest.mark.parametrize(
     "segment_length",
-    [2, pytest.param(4, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.thorough)],
+    [2, *(pytest.param(x, marks=pytest.mark.thorough) for x in (4, 1))],
 )
 def test_mixed_mode_equals_reverse_over_reverse(segment_length, plain_meta_gradient):
     with float64():

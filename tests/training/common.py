@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from agents.networks import Network
+from agents.policy_agent import PolicyAgent
 from agents.protocol import Batch
-from agents.rule_agent import PolicyAgent, to_trajectory
+from agents.rule_agent import to_trajectory
 
 
 def network_agent(network: Network) -> PolicyAgent:

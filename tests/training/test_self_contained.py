@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import environments
-from agents.registry import Algorithm, Configured
+from agents.registry import Algorithm, ConfiguredAlgorithm
 from agents.registry import TrainingReport as Report
 from environments.simulators import Episode
 from evaluation import runs
@@ -51,7 +51,7 @@ class NoSettings:
 
 def contender_of(agent: Scripted, name: str) -> Contender:
     algorithm = Algorithm(name, "", {"default": NoSettings()}, train=agent.train)
-    return Contender.of(name, name, Configured(algorithm, NoSettings()))
+    return Contender.of(name, name, ConfiguredAlgorithm(algorithm, NoSettings()))
 
 
 def reports(first: int, last: int, every: int = 400) -> list[Report]:

@@ -10,7 +10,7 @@ from agents.dreamer.config import ABLATIONS, FAMILIES, VERSIONS, laptop, preset
 from tests.environments.streams import dynamics_of
 
 
-def named_dreamer(parameters: str) -> registry.Configured:
+def named_dreamer(parameters: str) -> registry.ConfiguredAlgorithm:
     return registry.configured(f"dreamer/{parameters}")
 
 

@@ -132,7 +132,7 @@ def test_the_variant_for_simple_images_has_a_name_of_its_own():
     }
     contenders = make_contenders([], EvaluationConfig(baselines=()), list(names))[1:]
     assert [x.name for x in contenders] == list(names.values())
-    assert [x.described()["algorithm"] for x in contenders] == list(names)
+    assert [x.manifest_entry()["algorithm"] for x in contenders] == list(names)
 
 
 # What it learns from.

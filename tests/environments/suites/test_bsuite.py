@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from typing import Any
 
@@ -12,7 +11,6 @@ import environments
 from environments import EnvironmentNameError, MissingPackageError
 from environments.suites import bsuite
 from tests.environments.streams import dynamics_of
-from tests.environments.suites.test_grid_suites import ROOT
 
 FIRST, MID, LAST = dm_env.StepType
 TIMED = ("cartpole", "cartpole_swingup", "mountain_car")
@@ -48,15 +46,6 @@ def test_the_names_are_those_of_bsuites_sweep_without_mnist():
     assert len(expected) == 408
     assert len(bsuite.SUITES["bsuite_first"]) == 20
     assert set(bsuite.SUITES["bsuite_first"]) <= set(expected)
-
-
-def test_bsuite_is_imported_only_when_asked_for():
-    code = (
-        "from environments.suites.bsuite import SUITES;"
-        "from evaluation.scoring import suite_scores;"
-        "import sys; assert 'bsuite' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
 def test_every_setting_can_be_made_and_those_of_equal_specs_have_equal_dynamics():

@@ -9,7 +9,7 @@ from evaluation.report.stored import merge
 from tests.evaluation.common import DISCOVERY, HOSTILE, TASKS, picture, write_evaluation
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     missing = {("grid57", "catch/8x8", 1), ("actor_critic", "catch/5x5", 0)}
@@ -24,7 +24,7 @@ def report(tmp_path_factory):
     return output
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hostile(tmp_path_factory):
     """A report in which all that others choose is a piece of HTML."""
     folder = tmp_path_factory.mktemp("hostile")

@@ -97,6 +97,7 @@ def test_hidden_predictions_change_no_target_that_they_are_hidden_from(
     own, target = outputs
     other = {**own, "y": own["y"] + jnp.arange(float(own["y"].shape[-1])), "z": -own["z"]}
 
+    @jax.jit
     def targets(rule, outputs):
         return rule.targets(outputs, target, trajectory, learner.rule_state)[0]
 
