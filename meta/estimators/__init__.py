@@ -27,7 +27,7 @@ def make_discovery(
       ValueError: as the estimator's constructor.
     """
     if config.estimator == "meta_gradient":
-        from meta.discovery import MetaGradient
+        from meta.estimators.meta_gradient import MetaGradient
 
         return MetaGradient(config, tasks, rule, devices)
     from meta.estimators.evolution import Evolution
