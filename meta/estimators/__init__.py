@@ -2,6 +2,8 @@
 
 - `meta_gradient`: derivatives of a meta-loss through a few updates of each agent (DiscoRL).
 - `open_es`, `cma_es`: evolution strategies by the scores of agents over whole lifetimes.
+- `persistent_es`: one over parts of lifetimes, without the bias that these would have.
+- `hybrid`: OpenES of some layers, and meta-gradients of all others.
 """
 
 from collections.abc import Sequence
@@ -30,6 +32,14 @@ def make_discovery(
         from meta.estimators.meta_gradient import MetaGradient
 
         return MetaGradient(config, tasks, rule, devices)
+    if config.estimator == "hybrid":
+        from meta.estimators.hybrid import Hybrid
+
+        return Hybrid(config, tasks, rule, devices)
+    if config.estimator == "persistent_es":
+        from meta.estimators.persistent import PersistentES
+
+        return PersistentES(config, tasks, rule)
     from meta.estimators.evolution import Evolution
 
     return Evolution(config, tasks, rule)
