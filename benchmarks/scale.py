@@ -40,7 +40,7 @@ from launch.support.command_flags import define_config, parse_flags
 from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from launch.support.display import print_rows
 from meta import inner_loop
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from meta.meta_step import agent_meta_update
 from meta.population import Member
 from training import collection

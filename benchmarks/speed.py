@@ -50,7 +50,7 @@ from benchmarks.timing import compare, text, time_in_turn
 from launch.support import commands
 from meta import inner_loop
 from meta.config import DiscoveryConfig, MetaConfig, ObjectiveConfig, PopulationConfig
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from meta.objective import meta_loss, target_statistics
 from training import collection, iteration
 

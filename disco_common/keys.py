@@ -26,6 +26,8 @@ class Purpose(enum.IntEnum):
     """One unroll in host environments."""
     EXAMINE = 5
     """What a trained agent is examined on, once."""
+    PERTURB = 6
+    """The perturbations of a rule in one generation of an evolution strategy."""
 
 
 def key(

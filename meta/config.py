@@ -7,7 +7,7 @@ from typing import ClassVar
 from agents.rule_agent import AgentConfig
 from disco_common.ranges import AtLeast0, Below1, Count, Fraction, Positive, require_ranges
 
-ESTIMATORS = ("meta_gradient", "open_es", "cma_es")
+ESTIMATORS = ("meta_gradient", "open_es", "cma_es", "persistent_es", "hybrid")
 
 _FAMILY = re.compile(r"\s*(\w+)\s*:((?:\s*\b(?:memory|frame_stack|burn_in)=\d+)+)\s*")
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
@@ -158,7 +158,7 @@ class ValueFunctionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvolutionConfig:
-    """Evolution strategies (`meta.estimators.evolution`); agents of a generation as `population`.
+    """Evolution strategies (`meta.estimators`); agents of a generation as `population`.
 
     Attributes:
       num_tasks: that agents learn by each candidate of a generation, of which there are
@@ -167,12 +167,17 @@ class EvolutionConfig:
       layers: names of the meta-network's layers whose parameters are perturbed; empty for all.
       generations_per_lifetime: generations after which the next longer one of
         `population.lifetimes` is drawn, too; 0 to draw from all of them from the beginning.
+      truncation: environment steps of each agent in a generation of persistent ES, in whole
+        unrolls. Lifetimes are whole truncations.
+      interval: meta-steps of the hybrid from one generation to the next.
     """
 
     num_tasks: Count = 4
     sigma: Positive = 0.05
     layers: tuple[str, ...] = ()
     generations_per_lifetime: AtLeast0[int] = 0
+    truncation: Count = 10_000
+    interval: Count = 100
 
     def __post_init__(self):
         require_ranges(self, "evolution.")
@@ -212,6 +217,16 @@ class DiscoveryConfig:
             raise ValueError(
                 f"estimator is {self.estimator!r}; expected one of {', '.join(ESTIMATORS)}."
             )
+        if self.estimator == "hybrid" and not self.evolution.layers:
+            raise ValueError(
+                "evolution.layers is (); expected the names of the layers that evolve with"
+                " estimator 'hybrid'."
+            )
+
+    @property
+    def frozen_layers(self) -> tuple[str, ...]:
+        """Names of the meta-network's layers that meta-gradients leave unchanged."""
+        return self.evolution.layers if self.estimator == "hybrid" else ()
 
     @property
     def family_agents(self) -> dict[str, AgentConfig]:

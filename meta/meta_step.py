@@ -213,10 +213,12 @@ def meta_gradient(
     """Return ∇_η of the meta-loss, its metrics, and the policy's logits on the trajectory.
 
     The parameters before the K updates, the updates' batches and the trajectory of validation are
-    constants: what η did to them in earlier meta-steps is not differentiated.
+    constants: what η did to them in earlier meta-steps is not differentiated. So are frozen layers,
+    whose derivatives are 0.
     """
 
     def loss_of(rule: disco.DiscoveredRule):
+        rule = _with_frozen_layers(rule, config.frozen_layers)
         learner, target_statistics = differentiable_inner_loop(
             group.agent, rule, learner_before, residuals, config.meta.segment_length
         )
@@ -231,6 +233,12 @@ def meta_gradient(
     (_, (metrics, logits)), gradient = jax.value_and_grad(loss_of, has_aux=True)(rule)
     gradient, _ = ravel_pytree(gradient)
     return gradient, metrics, logits
+
+
+def _with_frozen_layers(rule: disco.DiscoveredRule, names: Sequence[str]) -> disco.DiscoveredRule:
+    """Return the rule with some layers as constants."""
+    frozen = {name: jax.lax.stop_gradient(rule.parameters[name]) for name in names}
+    return dataclasses.replace(rule, parameters={**rule.parameters, **frozen}) if frozen else rule
 
 
 def scale_by_own_adam(

@@ -31,7 +31,7 @@ from meta.sharding import (
     replicated,
     shard_map_over_agents,
 )
-from training.passes import agents_per_pass, map_agents
+from training.passes import agents_per_pass, map_agents, unstack
 
 
 class DevicePrograms:
@@ -210,9 +210,4 @@ class HostPrograms:
             lambda *arguments: sharded(meta_update, "raaaaa")(*arguments, is_counted),
             donate_argnums=1,
         )
-        self.unstack = jax.jit(_unstack)
-
-
-def _unstack(params: Any) -> list[Any]:
-    num_agents = jax.tree.leaves(params)[0].shape[0]
-    return [jax.tree.map(lambda x, i=i: x[i], params) for i in range(num_agents)]
+        self.unstack = jax.jit(unstack)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 import environments
 from agents.protocol import Agent
-from disco_common import compilation, keys, stopping
+from disco_common import compilation, keys
 from disco_common.keys import Purpose
 from training import iteration
 from training.collection import EpisodeStatistics
@@ -101,7 +101,7 @@ class Program:
         state, one = jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), (states, inputs)
         )
-        _, totals = jax.eval_shape(self._advance_one, arrays, state, one, jnp.int32(0))
+        totals = Program._totals_of_one.eval_shape(self, arrays, state, one, jnp.int32(0))
         zeros = jax.tree.map(lambda x: jnp.zeros((*inputs.seed.shape, *x.shape), x.dtype), totals)
         return jax.device_put(zeros, over_runs())
 
@@ -151,6 +151,12 @@ class Program:
             agent, self.dynamics, inputs.task_params, state, key, unroll
         )
         return state, Totals(episodes=episodes, metrics=metrics)
+
+    @partial(jax.jit, static_argnums=0)  # Whose traces are kept, for equal programs.
+    def _totals_of_one(
+        self, arrays: Sequence[Array], state: TrainingState, inputs: RunInputs, unroll: Array
+    ) -> Totals:
+        return self._advance_one(arrays, state, inputs, unroll)[1]
 
 
 def _on_all_devices(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -239,6 +245,14 @@ class Lifetimes:
             agents, [task] * len(agents), [seed] * len(agents), settings
         )
 
+    @property
+    def abstract_states(self) -> TrainingState:
+        """Shapes, dtypes and shardings of the agents' states."""
+        shapes = Program.init.jitted().eval_shape(self._program, self._shared, self._inputs)
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=over_runs()), shapes
+        )
+
     def init(self) -> TrainingState:
         """Return the agents' states at their start."""
         return self._program.init(self._shared, self._inputs)
@@ -252,13 +266,11 @@ class Lifetimes:
     ) -> tuple[TrainingState, EpisodeStatistics]:
         """Learn from unroll `begin` to `end`; `states` are donated.
 
-        `report` is called every few seconds with the environment steps of all agents so far.
+        `report` is called every few seconds with the environment steps of all agents so far; what
+        it raises ends the call.
 
         Returns:
           The states, and sums over each agent's episodes that ended, on the host.
-
-        Raises:
-          StoppedBySignal: after a stop signal.
         """
         totals = self._program.no_totals(self._shared, self._inputs, states)
         for first in range(begin, end, _UNROLLS_PER_CALL):
@@ -268,6 +280,5 @@ class Lifetimes:
             )
             jax.block_until_ready(totals)
             report((first + unrolls - begin) * self.steps_per_unroll * self._number)
-            stopping.raise_if_requested()
         episodes = jax.device_get(totals.episodes)
         return states, jax.tree.map(lambda x: x[: self._number], episodes)

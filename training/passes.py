@@ -117,6 +117,12 @@ def stack_agents(agents: Sequence[Agent]) -> tuple[StaticAgent, tuple[Array, ...
     return static, tuple(jnp.stack(arrays) for arrays in every)
 
 
+def unstack(tree: PyTree[Array]) -> list[Any]:
+    """Return the rows of a tree whose leaves have a leading axis."""
+    number = jax.tree.leaves(tree)[0].shape[0]
+    return [jax.tree.map(lambda x, i=i: x[i], tree) for i in range(number)]
+
+
 def initial_state(agent: Agent, key: PRNGKeyArray) -> PyTree[Array]:
     """Return an agent's initial learning state, without weak types.
 

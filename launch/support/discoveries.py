@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -122,13 +123,15 @@ def _show_speed(config: DiscoveryRunConfig, discovery: Discovery, workdir: pathl
     made = max(steps(workdir / workdirs.CHECKPOINTS), default=0)
     missing = max(0, config.meta_steps - made)
     planned, there = map(discovery.environment_steps, (made + missing, made))
-    each = min(seconds[1:])
-    takes = datetime.timedelta(seconds=round(each * missing))
+    counts = map(discovery.environment_steps, range(len(seconds) + 1))  # Meta-steps may differ.
+    measured = zip(seconds, itertools.pairwise(counts), strict=True)
+    speed = max([(after - before) / each for each, (before, after) in measured][1:])
+    takes = datetime.timedelta(seconds=round((planned - there) / speed))
     print(
         f"{missing:,} of {config.meta_steps:,} meta-steps of {config.population.size} agents"
         f" on {config.suite}, {planned - there:,} environment steps: about"
         f" {takes} on {jax.device_count()} x {jax.devices()[0].device_kind}"
-        f" ({each:.2g} s per meta-step), and the compilation and the probes."
+        f" ({speed:,.0f} steps/s), and the compilation and the probes."
     )
     state = num_bytes(discovery.abstract_state)
     print_needs(

@@ -18,10 +18,9 @@ library evosax's.
 
 import collections
 import contextlib
-import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import chex
@@ -30,19 +29,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import scipy.stats
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 import disco
 import environments
-from agents.rule_agent import AgentConfig, make_agent
-from disco_common import keys
+from agents.rule_agent import make_agent
+from disco_common import keys, stopping
 from disco_common.keys import Purpose
-from environments import registry
 from meta.config import DiscoveryConfig
-from meta.estimators.protocol import Metrics, finite_mean
-from training.device_program import Lifetimes, mesh
-from training.memory_budget import require_memory_for_runs
+from meta.estimators import candidates
+from meta.estimators.candidates import Generation
+from meta.estimators.protocol import Metrics
+from training.device_program import Lifetimes
 from training.schedule import TrainingConfig
 
 _SCORED = 0.2  # Of a lifetime, at its end.
@@ -53,14 +51,6 @@ class Drawn(NamedTuple):
 
     task: int
     budget: int
-
-
-class Generation(NamedTuple):
-    """What was tried in a generation: its tasks, and each candidate's mean return on each."""
-
-    drawn: Sequence[Drawn]
-    returns: Float[np.ndarray, "M P"]
-    norm: float
 
 
 @chex.dataclass(frozen=True)
@@ -99,29 +89,20 @@ class Evolution:
           ValueError: if there are no P candidates, or no such layers.
         """
         self.config, self._tasks, self._initial_rule = config, tasks, rule
-        self._num_candidates = _num_candidates(config)
+        self._num_candidates = candidates.num_candidates(config)
         self._draw_once = functools.cache(self.draw)
-        self._names = config.evolution.layers or tuple(rule.parameters)
-        if unknown := sorted({*self._names} - {*rule.parameters}):
-            raise ValueError(
-                f"evolution.layers has {unknown}; expected some of {sorted(rule.parameters)}."
-            )
+        self._names = candidates.layer_names(config, rule)
         self._search = Search(config, self._num_candidates, self._perturbed(rule))
 
     def _perturbed(self, rule: disco.DiscoveredRule) -> dict[str, Any]:
         """Return the parameters that are perturbed, by layer."""
         return {name: rule.parameters[name] for name in self._names}
 
-    def _with(self, parameters: Mapping[str, Any]) -> disco.DiscoveredRule:
-        """Return the rule with other values of the parameters that are perturbed."""
-        rule = self._initial_rule
-        return dataclasses.replace(rule, parameters={**rule.parameters, **parameters})
-
     @functools.cached_property
     def abstract_state(self) -> EvolutionState:
-        replicated = jax.sharding.NamedSharding(mesh(), jax.sharding.PartitionSpec())
+        sharding = candidates.replicated()
         return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=replicated),
+            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
             jax.eval_shape(self.init),
         )
 
@@ -130,49 +111,20 @@ class Evolution:
         return jax.tree.map(lambda _: 0, self.abstract_state)
 
     def check(self) -> None:
-        """Check that tasks are in JAX, agents fit in memory, and what environments return.
+        """Check that the run can be made.
 
         Raises:
-          OutputError: if an environment returns something else than it declares.
-          ValueError: if a task is simulated on the host, there are fewer tasks than a generation
-            has or several processes, a budget has no update, or the agents do not fit in memory.
+          OutputError, ValueError: as `meta.estimators.candidates.check`, and if a budget has no
+            update.
         """
         config = self.config
-        if on_host := [task.name for task in self._tasks if task.is_host]:
+        least, unroll = min(config.population.lifetimes), config.agent.steps_per_update
+        if int((1.0 - _SCORED) * least) < unroll:
             raise ValueError(
-                f"{on_host!r:.300} are simulated on the host; expected JAX environments with"
-                f" estimator {config.estimator!r}."
+                f"population.lifetimes has {least}; expected environment steps for two unrolls"
+                f" of {unroll} at least."
             )
-        if len(self._tasks) < config.evolution.num_tasks:
-            raise ValueError(
-                f"evolution.num_tasks is {config.evolution.num_tasks}; expected at most"
-                f" {len(self._tasks)}, the tasks of the suite."
-            )
-        if jax.process_count() > 1:
-            raise ValueError(
-                f"estimator is {config.estimator!r} in {jax.process_count()} processes; expected"
-                " one process, with all devices of a machine."
-            )
-        for task in self._tasks:
-            environments.require_declared_outputs(task)
-        longest = max(config.population.lifetimes)
-        for group in environments.group_by_dynamics(self._tasks):
-            task = next(task for task in self._tasks if task.name == group.names[0])
-            agent = make_agent(self._initial_rule, self._agent_config(task, longest), task)
-            steps, least = agent.requirements.steps_per_unroll, min(config.population.lifetimes)
-            if int((1.0 - _SCORED) * least) < steps:
-                raise ValueError(
-                    f"population.lifetimes has {least}; expected environment steps for two unrolls"
-                    f" of {steps} at least."
-                )
-            require_memory_for_runs(
-                f"{self._num_candidates} agents",
-                agent,
-                task.dynamics,
-                self._num_candidates,
-                longest,
-                config.meta.agents_at_once,
-            )
+        candidates.check(config, self._tasks, self._initial_rule, self._num_candidates)
 
     def init(self) -> EvolutionState:
         rule = jax.tree.map(jnp.asarray, self._initial_rule)
@@ -190,47 +142,63 @@ class Evolution:
         self, state: EvolutionState, report: Callable[[float], None] = lambda part: None
     ) -> tuple[EvolutionState, Generation]:
         """Make a generation; raises StoppedBySignal after a stop signal."""
-        number, seed = int(state.meta_step), self.config.seed
-        ask, tell = (keys.key(seed, Purpose.TRAIN, number, part) for part in range(2))
-        candidates, search = self._search.ask(ask, state.search)
-        rules = [
-            self._with(jax.tree.map(lambda x, i=i: x[i], candidates))
-            for i in range(self._num_candidates)
-        ]
+        number = int(state.meta_step)
+        rule, search, made = self.generation(number, state.rule, state.search, report)
+        average = candidates.follow(state.average, rule, number, self.config.meta.average_decay)
+        state = EvolutionState(
+            rule=rule, average=average, search=search, meta_step=jnp.int32(number + 1)
+        )
+        return state, made
+
+    def generation(
+        self,
+        number: int,
+        rule: disco.DiscoveredRule,
+        search: PyTree[Array],
+        report: Callable[[float], None],
+    ) -> tuple[disco.DiscoveredRule, PyTree[Array], Generation]:
+        """Make generation `number` around a rule, which is at the mean of a search's state.
+
+        Returns:
+          The rule with the layers that are perturbed at the new mean, the search's state, and what
+          was tried.
+
+        Raises:
+          StoppedBySignal: after a stop signal.
+        """
+        ask, tell = (keys.key(self.config.seed, Purpose.PERTURB, number, part) for part in range(2))
+        proposed, asked = self._search.ask(ask, search)
+        rules = candidates.rules_of(rule, proposed)
         drawn, returns, done = self._draw_once(number), [], 0
         total = sum(one.budget for one in drawn)
         for one in drawn:
 
             def add(steps: int, before: int = done) -> None:
                 report((before + steps / self._num_candidates) / total)
+                stopping.raise_if_requested()
 
             returns.append(self._mean_returns(rules, one, number, add))
             done += one.budget
-        fitness = np.mean([_ranks(x) for x in returns], axis=0)
-        mean, search = self._search.tell(tell, candidates, fitness, search)
-        rule = self._with(mean)
-        decay = min(self.config.meta.average_decay, number / (number + 1.0))
-        average = jax.tree.map(lambda a, x: decay * a + (1.0 - decay) * x, state.average, rule)
-        norm = float(jnp.linalg.norm(search.mean - state.search.mean))
-        new = EvolutionState(
-            rule=rule, average=average, search=search, meta_step=state.meta_step + 1
+        fitness = np.mean([candidates.ranks(x) for x in returns], axis=0)
+        mean, told = self._search.tell(tell, proposed, fitness, asked)
+        made = Generation(
+            tasks=[self._tasks[one.task].name for one in drawn],
+            ages=[one.budget for one in drawn],
+            returns=np.array(returns),
+            norm=float(jnp.linalg.norm(told.mean - search.mean)),
         )
-        return new, Generation(drawn, np.array(returns), norm)
+        return candidates.with_layers(rule, mean), told, made
 
     def draw(self, generation: int) -> tuple[Drawn, ...]:
         """Return the tasks of a generation: one of each of M nearly equal parts, in order.
 
-        Budgets are drawn with probability inversely proportional to the budget, as those of
-        `meta.population`.
+        Budgets are drawn as `meta.estimators.candidates.lifetimes_at` says.
         """
         config, random = self.config, np.random.default_rng([self.config.seed, generation])
-        lifetimes = np.sort(config.population.lifetimes)
-        if interval := config.evolution.generations_per_lifetime:
-            lifetimes = lifetimes[: 1 + generation // interval]
-        weights = 1.0 / lifetimes
+        lifetimes, weights = candidates.lifetimes_at(config, generation)
         parts = np.array_split(np.arange(len(self._tasks)), config.evolution.num_tasks)
         tasks = [int(random.choice(part)) for part in parts]
-        budgets = random.choice(lifetimes, len(parts), p=weights / weights.sum())
+        budgets = random.choice(lifetimes, len(parts), p=weights)
         return tuple(map(Drawn, tasks, budgets.tolist()))
 
     def _mean_returns(
@@ -242,7 +210,7 @@ class Evolution:
     ) -> Float[np.ndarray, "P"]:
         """Return the mean return of an agent of each rule; NaN where no scored episode ended."""
         task = self._tasks[drawn.task]
-        config = self._agent_config(task, drawn.budget)
+        config = candidates.agent_config(self.config, task, drawn.budget)
         agents = [make_agent(rule, config, task) for rule in rules]
         seed = int(np.random.default_rng([self.config.seed, number, drawn.task]).integers(2**32))
         settings = TrainingConfig(drawn.budget, runs_at_once=self.config.meta.agents_at_once)
@@ -254,38 +222,21 @@ class Evolution:
         _, episodes = lifetimes.advance(
             states, scored_from, unrolls, lambda steps: report(before + steps)
         )
-        with np.errstate(invalid="ignore"):
-            return np.asarray(episodes.return_sum / episodes.count)
-
-    def _agent_config(self, task: environments.Environment, budget: int) -> AgentConfig:
-        own = self.config.family_agents.get(registry.family_of(task.name), self.config.agent)
-        return dataclasses.replace(own, lifetime=budget)
+        return candidates.mean_returns(episodes)
 
     def summarize(self, window: Sequence[Generation]) -> Metrics:
-        """Return the means over generations; `agents` has the returns of the last one."""
-        last = window[-1]
-        names = [self._tasks[one.task].name for one in last.drawn]
-        number = self._num_candidates
-        flat = [float(x) if np.isfinite(x) else None for x in last.returns.ravel()]
-        return {
-            "mean_return": finite_mean(np.concatenate([x.returns.ravel() for x in window])),
-            "update_norm": float(np.mean([x.norm for x in window])),
-            "agents": {
-                "task": [name for name in names for _ in range(number)],
-                "validation_reward": flat,
-                "steps_since_reset": [one.budget for one in last.drawn for _ in range(number)],
-            },
-        }
+        return candidates.summarize(window)
 
     def environment_steps(self, meta_steps: int) -> int:
         """Return the environment steps of all agents in the first generations."""
-        return sum(self._steps_by_task(meta_steps).values())
+        return sum(self.steps_by_task(meta_steps).values())
 
     def average_rule(self, state: EvolutionState) -> tuple[disco.DiscoveredRule, dict[str, int]]:
         """Return the moving average of the rules, and the environment steps by task."""
-        return jax.device_get(state.average), self._steps_by_task(int(state.meta_step))
+        return jax.device_get(state.average), self.steps_by_task(int(state.meta_step))
 
-    def _steps_by_task(self, generations: int) -> dict[str, int]:
+    def steps_by_task(self, generations: int) -> dict[str, int]:
+        """Return the environment steps of all agents in the first generations, by task."""
         steps = collections.Counter[str]()
         for one in itertools.chain.from_iterable(map(self._draw_once, range(generations))):
             steps[self._tasks[one.task].name] += self._num_candidates * one.budget
@@ -293,19 +244,6 @@ class Evolution:
 
     def close(self) -> None:
         """Stop nothing: there are no host environments."""
-
-
-def _num_candidates(config: DiscoveryConfig) -> int:
-    """Return P, or raise ValueError if the population is not one of pairs for each task."""
-    size, num_tasks = config.population.size, config.evolution.num_tasks
-    number, rest = divmod(size, num_tasks)
-    if rest or number % 2 or number < 4:
-        raise ValueError(
-            f"population.size is {size}; expected a multiple of 2 evolution.num_tasks"
-            f" ({2 * num_tasks}), and at least {4 * num_tasks}: pairs of candidates, each with an"
-            " agent for each task of a generation."
-        )
-    return number
 
 
 class Search:
@@ -357,9 +295,3 @@ def _promoting() -> Iterator[None]:
     """Let evosax mix dtypes and ranks, as JAX does unless it is told not to."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
-
-
-def _ranks(returns: Float[np.ndarray, "P"]) -> Float[np.ndarray, "P"]:
-    """Return the ranks of returns, from -1/2 to 1/2; NaN is the lowest, equal ones share theirs."""
-    known = np.where(np.isnan(returns), -np.inf, returns)
-    return (scipy.stats.rankdata(known) - 1.0) / (len(known) - 1.0) - 0.5

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from disco_common.checkpoints import Checkpoints, steps
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from tests.launch.common import TINY, free_port, outcome, start
 from tests.launch.discover_tiny import META_STEPS, get_settings
 from tests.launch.tiny_runs import (

@@ -14,7 +14,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from meta.population import DiscoveryState
 from tests.chaos import environments
 

@@ -8,7 +8,7 @@ import pathlib
 import jax
 import numpy as np
 
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from tests.chaos import environments
 from tests.chaos.bench import (
     Bench,

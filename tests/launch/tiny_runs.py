@@ -10,7 +10,7 @@ from disco_common.checkpoints import Checkpoints
 from evaluation.evaluate import resolve
 from launch.support.command_flags import split_values
 from launch.support.discovery_config import DiscoveryRunConfig, make_rule
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from meta.population import DiscoveryState
 from meta.run import restore
 from tests.launch.common import TINY, start

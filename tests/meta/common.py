@@ -9,7 +9,7 @@ from agents.networks import NetworkConfig
 from agents.rule_agent import AgentConfig
 from disco import MetaNetworkSizes
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig, ValueFunctionConfig
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from meta.estimators.protocol import Metrics
 from meta.run import Observer
 from tests.disco.common import parameters_of

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from meta.config import PopulationConfig
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from tests.meta.common import STEPS, small_discovery
 
 META_STEPS = 3

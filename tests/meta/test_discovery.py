@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 import environments
 from disco_common.checkpoints import Checkpoints
 from meta.config import MetaConfig, PopulationConfig
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from meta.population import DiscoveryState
 from meta.run import run
 from meta.sharding import all_gather_agents, make_mesh, shard_map_over_agents

@@ -16,7 +16,7 @@ from disco_common.checkpoints import Checkpoints
 from environments import SimulatorError, output_checks
 from environments.processes import SerialSimulators
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig, ValueFunctionConfig
-from meta.discovery import MetaGradient
+from meta.estimators.meta_gradient import MetaGradient
 from meta.host_groups import HostAgent
 from meta.run import restore, run
 from tests.agents.common import HostCorridors

@@ -1,4 +1,4 @@
-"""A discovery run: its population, its programs and its host environments."""
+"""Meta-gradients: a discovery by them, its population, programs and host environments."""
 
 import contextlib
 import dataclasses
