@@ -1,6 +1,7 @@
-"""Optima of Jumanji's tasks, of which the mean over instances is known to measurement only.
+"""Optima of Jumanji's tasks whose mean over instances can only be measured.
 
-Recorded in `environments.exact_returns.OPTIMA` with `INSTANCES` as large as it says there.
+`environments.exact_returns.OPTIMA` has them of as many instances as it says, and of 20,000 sliding
+puzzles, with standard errors of 0.03 (colours), 0.04 (knapsack), 0.013 (tour) and 0.016 (tiles).
 """
 
 import itertools
