@@ -90,6 +90,7 @@ _MODULES = {
         "gymnax/CartPole-v1 gymnax/Breakout-MinAtar gymnax/Catch-bsuite",
         has_parameters=True,
     ),
+    "jumanji": _Module("jumanji", "jumanji", "jumanji/RubiksCube-v0", has_parameters=True),
     "control": _Module(
         "control_proprio control_vision",
         "control_proprio control_vision",
