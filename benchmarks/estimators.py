@@ -69,7 +69,7 @@ _PUBLISHED = RuleConfig(
 _STEPS = (0.1, 1.0)  # Norms of the changes along a meta-gradient.
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/estimators", "Folder of the results.")
-_RULES = flags.DEFINE_list("rules", ["random", "hand_set", "three_families"], "Names of rules.")
+_RULES = flags.DEFINE_list("rules", ["hand_set", "three_families", "random"], "Names of rules.")
 _DIRECTIONS = flags.DEFINE_integer("directions", 32, "Random directions.", lower_bound=2)
 _SIGMA = flags.DEFINE_float("sigma", 0.05, "Length of the steps along them, by coordinate.")
 
