@@ -219,7 +219,7 @@ def markdown(name: str, rule: FormulaRule, numbers: Mapping[str, Any]) -> str:
     names = [f"| {x} | {_FEATURES[x][0]} |" for x in _FEATURES if x in used]
     rows = [f"| {x}, R² | {y:.4f} |" for x, y in numbers["r2"].items()]
     rows += [
-        f"| KL(rule's target, that of the {x}), nats | {y:.3g} ({y / divergence['policy']:.2%}) |"
+        f"| {x}, KL from the rule's target (nats) | {y:.3g} ({y / divergence['policy']:.2%}) |"
         for x, y in divergence.items()
     ]
     training, held_out = numbers["transitions"]

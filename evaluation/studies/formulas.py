@@ -8,6 +8,7 @@ tasks chooses the number of terms: the fewest within `TOLERANCE` of the least er
 """
 
 import dataclasses
+import functools
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -99,7 +100,7 @@ def fit(
         formula[name], r2[name] = _fit_output(name, training, test)
     formula |= _fit_logits(training, test)
     found = FormulaRule.like(rule, formula)
-    others = {"formula": found, "without its meta-network": without_meta_network(rule)}
+    others = {"formula": found, "rule without its meta-network": without_meta_network(rule)}
     numbers = {
         "transitions": [sum(len(x.target) for x in part) for part in (training, test)],
         "tasks": [task.name for task in tasks],
@@ -152,7 +153,7 @@ def _start(
     return iteration.init(agent, dynamics, task_params, key, steps)
 
 
-@compilation.jit_compiled_fast(static_argnums=(0, 1, 2))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _visit(
     static: StaticAgent,
     dynamics: environments.JaxEnvironment,

@@ -94,7 +94,7 @@ def test_the_example_is_that_of_its_rule_file_and_short():
     source = (EXAMPLES / "three_families_loss.py").read_text()
     assert source == formula_files.loss_source("three_families", of_example())
     code = "".join(source.split('"""')[::2])  # Without docstrings.
-    assert sum(bool(line) for line in code.splitlines()) <= 40
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 40
     imports = [line for line in code.splitlines() if "import" in line]
     assert imports == ["import jax", "import jax.numpy as jnp"]
 
