@@ -84,12 +84,16 @@ def fit(
       seed: of the agents.
 
     Raises:
-      ValueError: if the tasks do not suit.
+      ValueError: if the tasks do not suit, or the rule does not read values.
     """
     if len(tasks) < _HELD_OUT or any(task.is_host for task in tasks):
         raise ValueError(f"A formula needs {_HELD_OUT} tasks in JAX; got {len(tasks)} tasks.")
-    rule = disco.AnchoredRule(**vars(contender.rule))
-    contender = contender.changed(rule=rule)
+    rule = contender.rule
+    if not isinstance(rule, disco.AnchoredRule):
+        rule = disco.AnchoredRule(**vars(rule))
+        contender = contender.changed(rule=rule)
+    if not getattr(rule, "reads_values", True):
+        raise ValueError(f"{contender.name} does not read values; a formula has them.")
     seen = [_seen(contender, task, num_updates, seed) for task in tasks]
     samples = [_samples(rule, x) for x in seen]
     held_out = slice(_HELD_OUT - 1, None, _HELD_OUT)
@@ -310,7 +314,7 @@ def _path(
             return_path=True,
         )
     found = [np.zeros(len(scale))]
-    for some in np.asarray(path).reshape(most and standard.shape[1], -1).T:
+    for some in np.asarray(path).reshape(standard.shape[1], -1).T:
         coefficients = np.zeros(len(scale))
         coefficients[varies] = some / scale[varies]
         found.append(np.array([_rounded(x) for x in coefficients]))
