@@ -253,21 +253,28 @@ class RuleAgent(ActsByPolicy):
         Returns:
           The state after it, the gradient, and the rule's auxiliary outputs.
         """
-        if state.scales is not None:
-            inputs = self.network.mean_input(trajectory.observation)
-            scales = state.scales.after(trajectory, inputs, getattr(self.rule, "discount", 1.0))
-            state = dataclasses.replace(state, scales=scales)
-        scaled = self.config.scaled(trajectory)
-        if self.config.adapts_rewards:
-            assert state.scales is not None
-            reward = scaled.reward / state.scales.of_rewards
-            scaled = dataclasses.replace(scaled, reward=reward)
+        state, scaled = self.scaled(state, trajectory)
         inputs = (state.params, state.rule_state, scaled, self.network.unroll)
         if residuals is None:
             gradients, aux = self.rule.gradient(*inputs)
         else:
             gradients, aux = self.rule.gradient_from_residuals(*inputs, residuals)
         return self.apply(state, gradients, aux), gradients, aux
+
+    def scaled(
+        self, state: LearnerState, trajectory: disco.Trajectory
+    ) -> tuple[LearnerState, disco.Trajectory]:
+        """Return the trajectory as the rule sees it, and the state with the scales after it."""
+        if state.scales is not None:
+            inputs = self.network.mean_input(trajectory.observation)
+            scales = state.scales.after(trajectory, inputs, getattr(self.rule, "discount", 1.0))
+            state = dataclasses.replace(state, scales=scales)
+        trajectory = self.config.scaled(trajectory)
+        if self.config.adapts_rewards:
+            assert state.scales is not None
+            reward = trajectory.reward / state.scales.of_rewards
+            trajectory = dataclasses.replace(trajectory, reward=reward)
+        return state, trajectory
 
     def apply(self, state: LearnerState, gradients: disco.Params, aux: disco.Aux) -> LearnerState:
         updates: Any

@@ -163,19 +163,28 @@ class AnchoredRule(DiscoveredRule):
         state: RuleState,
     ) -> tuple[AnchoredTargets, RuleState]:
         memory: AnchoredMemory = state.memory
-        inputs, tracked = self._inputs_and_memory(
-            outputs, target_outputs, trajectory, memory, is_masked=self.masks_moments
-        )
-        tracked = _with_rewards(tracked, inputs.trajectory)
-        read = self._read(inputs, tracked)
-        raw, lifetime = meta_network.apply(self.sizes, self.parameters, read, memory.lifetime)
-        prior = self._prior(raw, read) if self.sizes.prior_outputs else None
+        inputs, tracked = self.inputs_and_memory(outputs, target_outputs, trajectory, memory)
+        read = self.read(inputs, tracked)
+        raw, prior, lifetime = self.computed(read, tracked)
         pi = self._hand_set_target(prior, read) + raw.pi
         targets = AnchoredTargets.of(raw, inputs, tracked.td, pi=pi, prior=prior)
         kept = moments.kept_if_finite(self._advanced(tracked, lifetime), memory)
         return targets, RuleState(target_params=state.target_params, memory=kept)
 
-    def _read(self, inputs: Inputs, memory: AnchoredMemory) -> Inputs:
+    def inputs_and_memory(
+        self,
+        outputs: Outputs,
+        target_outputs: Outputs | None,
+        trajectory: Trajectory,
+        memory: AnchoredMemory,
+    ) -> tuple[Inputs, AnchoredMemory]:
+        """Return the inputs before any is hidden (`read`), and the memory with this batch's."""
+        inputs, tracked = self._inputs_and_memory(
+            outputs, target_outputs, trajectory, memory, is_masked=self.masks_moments
+        )
+        return inputs, _with_rewards(tracked, inputs.trajectory)
+
+    def read(self, inputs: Inputs, memory: AnchoredMemory) -> Inputs:
         """Return the inputs that the meta-network and the weights of the hand-set target read."""
         read: dict[str, Any] = {}
         if not self.reads_predictions:
@@ -186,6 +195,18 @@ class AnchoredRule(DiscoveredRule):
             of_agent = agent_features(memory, inputs.outputs["logits"][:-1])
             read["of_agent"] = of_agent[: self.sizes.agent_features]
         return dataclasses.replace(inputs, **read)
+
+    def computed(
+        self, inputs: Inputs, memory: AnchoredMemory
+    ) -> tuple[RawTargets, Float[Array, "T B P"] | None, LifetimeState]:
+        """Return what the meta-network computes of `read` inputs, and the lifetime RNN's state.
+
+        These are f_η and the targets of y and z, and the outputs o that change the hand-set
+        target's weights, None if `sizes.prior_outputs` is 0.
+        """
+        raw, lifetime = meta_network.apply(self.sizes, self.parameters, inputs, memory.lifetime)
+        prior = self._prior(raw, inputs) if self.sizes.prior_outputs else None
+        return raw, prior, lifetime
 
     def _advanced(self, memory: AnchoredMemory, lifetime: LifetimeState) -> AnchoredMemory:
         """Return the memory after an update, with the lifetime RNN's new state."""
@@ -215,11 +236,7 @@ class AnchoredRule(DiscoveredRule):
         taken.
         """
         action = inputs.trajectory.action
-        policies = inputs.outputs["logits"], inputs.trajectory.behaviour_logits
-        of_action = prior_features(
-            *(select_action(jax.nn.log_softmax(logits), action) for logits in policies)
-        )
-        numbers = [*inputs.of_agent, *of_action[: self.sizes.prior_features]]
+        numbers = [*inputs.of_agent, *features_of_taken(inputs)[: self.sizes.prior_features]]
         columns = [jnp.broadcast_to(number, action.shape)[..., None] for number in numbers]
         return linear(self.parameters[PRIOR], jnp.concatenate([raw.embedding, *columns], axis=-1))
 
@@ -331,6 +348,15 @@ def agent_features(
             (recent - moments.mean(memory.rewards)) / (size + 1e-6),
         ]
     return tuple(jax.lax.stop_gradient(x) for x in features)
+
+
+def features_of_taken(inputs: Inputs) -> tuple[Float[Array, "T B"], ...]:
+    """Return the `prior_features` of the actions taken."""
+    action = inputs.trajectory.action
+    policies = inputs.outputs["logits"], inputs.trajectory.behaviour_logits
+    return prior_features(
+        *(select_action(jax.nn.log_softmax(logits), action) for logits in policies)
+    )
 
 
 def prior_features(

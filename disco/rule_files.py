@@ -331,7 +331,7 @@ def _check_hyper_parameters(found: Mapping[str, Any], form: type[DiscoveredRule]
     known = _hyper_parameter_names(form)
     if unknown := set(found) - {*known, *_ABLATIONS}:
         raise ValueError(f"unknown hyper-parameters {_shown(sorted(unknown))}; known are {known}.")
-    kinds = {bool: "true or false", int: "an integer", float: "a number"}
+    kinds = {bool: "true or false", int: "an integer", float: "a number", str: "a text"}
     for name, value in found.items():
         kind = type(getattr(form, name, True))
         # In Python, a bool is an integer; in JSON, an integer may stand for a float.

@@ -26,7 +26,7 @@ from disco_common.ranges import AT_LEAST_0, FRACTION, POSITIVE, Range
 from disco_common.terminal import require_printable
 from evaluation import storage
 from evaluation.config import EvaluationConfig, algorithm_of
-from evaluation.studies import ablations
+from evaluation.studies import formula_rule
 
 PLUGINS = plugins.define("disco.rules", disco.Rule)
 FILE_SHA256 = "file_sha256"  # In a contender's source, the hash of its rule's file.
@@ -117,7 +117,7 @@ def load(
                 raise
             path = copy
             _log.warning("Rule file %r does not exist. The rule's copy %s is used.", rule, copy)
-        loaded, header = ablations.read(path)
+        loaded, header = formula_rule.read(path)
         sha256 = {FILE_SHA256: rule_sources.sha256_of(path)}
     if discount is None:
         return loaded, header, sha256

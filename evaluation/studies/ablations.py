@@ -35,8 +35,8 @@ class Ablated(disco.AnchoredRule):
     reads_values: bool = static(True)
     has_lifetime: bool = static(True)
 
-    def _read(self, inputs: Inputs, memory: disco.AnchoredMemory) -> Inputs:
-        inputs = super()._read(inputs, memory)
+    def read(self, inputs: Inputs, memory: disco.AnchoredMemory) -> Inputs:
+        inputs = super().read(inputs, memory)
         if self.reads_values:
             return inputs
         names = ("estimates", "normalized_advantage", "normalized_action_advantage")

@@ -10,6 +10,9 @@ learn by the rule, and by the rule with y and z hidden from it.
 
     index.html       the page, whose figures are files beside it
     analysis.json    the numbers
+    RULE_formula.md, RULE_formula.npz, RULE_formula_loss.py
+                     what the rule computes as a formula (`evaluation.studies.formulas`), a rule
+                     file of it, which the evaluation has, too, and its loss in plain JAX
     evaluation/      the evaluation; the first seed's agents are analysed
 """
 
@@ -34,7 +37,7 @@ from disco_common import json_lines
 from disco_common.files import write_atomically
 from disco_common.ranges import Count, require_ranges
 from evaluation import playing
-from evaluation.contenders import Contender, random_policy
+from evaluation.contenders import Contender, random_policy, rule_contenders
 from evaluation.evaluate import Experiment, evaluate
 from evaluation.loading import agent_of_run
 from evaluation.report.drawing import Curve, draw_line_panels
@@ -42,7 +45,7 @@ from evaluation.report.html_report import write_report
 from evaluation.report.page import Section
 from evaluation.report.stored import merge, read_manifest
 from evaluation.runs import ContenderRun
-from evaluation.studies import plots, policy_updates, predictions
+from evaluation.studies import formula_files, formulas, plots, policy_updates, predictions
 from evaluation.studies.ablations import WithoutBootstrapping, without_predictions
 
 _NUM_PEAKS, _PEAK_DISTANCE = 4, 10
@@ -94,14 +97,19 @@ class AnalysisConfig:
 
 
 def analyse(
-    experiment: Experiment, contender: Contender, settings: AnalysisConfig
+    experiment: Experiment,
+    contender: Contender,
+    settings: AnalysisConfig,
+    fitted_on: Sequence[environments.Environment] = (),
 ) -> list[pathlib.Path]:
     """Analyse a discovered rule on tasks; return the files of the report.
 
-    Agents are trained and stored as `evaluation.evaluate.evaluate` does it.
+    Agents are trained and stored as `evaluation.evaluate.evaluate` does it. With tasks to fit it
+    on, such as those of the discovery, there is a formula of the rule, which is evaluated, too.
 
     Raises:
-      ValueError: if the rule is not a discovered one, or cannot act on a task.
+      ValueError: if the rule is not a discovered one, or cannot act on a task, or as
+        `formulas.fit`.
       OSError: if something cannot be written.
     """
     rule, config, folder = contender.rule, experiment.config, experiment.folder
@@ -111,6 +119,8 @@ def analyse(
     contenders = [random_policy(config), contender]
     if rule.has_predictions:
         contenders += _without_predictions(contender, rule)
+    formula = _formula(experiment, contender, fitted_on) if fitted_on else []
+    contenders += rule_contenders([str(x) for x in formula if x.suffix == ".npz"], config)
     evaluate(dataclasses.replace(experiment, folder=runs), contenders)
     first, pushes = policy_updates.push_section(contender.name, rule)
     sections: list[policy_updates.PushSection | AnalysisSection] = [first]
@@ -126,7 +136,24 @@ def analyse(
     merged, title = merge([read_manifest(runs)]), f"Analysis of {contender.name}"
     files = write_report(folder, merged, title=title, first=sections)
     write_atomically(folder / "analysis.json", json_lines.dumps(numbers, indent=1) + "\n")
-    return [*files, folder / "analysis.json"]
+    return [*files, folder / "analysis.json", *formula]
+
+
+def _formula(
+    experiment: Experiment, contender: Contender, tasks: Sequence[environments.Environment]
+) -> list[pathlib.Path]:
+    """Return the files of a rule's formula, which is fitted unless they are there."""
+    name, folder, config = f"{contender.name}_formula", experiment.folder, experiment.config
+    page, loss, file = (folder / f"{name}{x}" for x in (".md", "_loss.py", ".npz"))
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        num_updates = config.num_steps // contender.agent.steps_per_update
+        rule, numbers = formulas.fit(contender, tasks, num_updates, config.seed)
+        provenance = contender.source["header"].get("provenance", {})
+        write_atomically(page, formula_files.markdown(contender.name, rule, numbers))
+        write_atomically(loss, formula_files.loss_source(contender.name, rule))
+        disco.save(rule, file, {**provenance, "formula": numbers})
+    return [page, loss, file]
 
 
 def _without_predictions(contender: Contender, rule: DiscoveredRule) -> list[Contender]:

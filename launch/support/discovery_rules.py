@@ -43,7 +43,7 @@ from evaluation.report.stored import merge, read_manifest
 from evaluation.rules import fingerprint
 from evaluation.scoring import references
 from evaluation.scoring.references import Reference, by_references
-from evaluation.studies import ablations
+from evaluation.studies import formula_rule
 from launch.support import workdirs
 from launch.support.discovery_config import START, DiscoveryRunConfig, make_rule
 
@@ -98,12 +98,14 @@ def keep_start(
     if not name:
         return
     keep_rule(name, copy, rule)
-    if fingerprint(ablations.load(copy)) != fingerprint(rule):  # Written after the rule was read.
+    if fingerprint(formula_rule.load(copy)) != fingerprint(
+        rule
+    ):  # Written after the rule was read.
         raise ValueError(
             f"The run in {folder} was started with another rule at the same time; try again."
         )
     try:
-        is_same = fingerprint(ablations.load(name)) == fingerprint(rule)
+        is_same = fingerprint(formula_rule.load(name)) == fingerprint(rule)
     except FileNotFoundError:
         return
     except (OSError, ValueError):
@@ -132,7 +134,7 @@ def keep_rule(name: str, copy: pathlib.Path, rule: disco.Rule, **changes: Any) -
     content = files.read_bytes(rule_sources.find(name), files.MOST_DATA)
     copy.parent.mkdir(exist_ok=True)
     write_atomically(copy, content)
-    if fingerprint(dataclasses.replace(ablations.load(copy), **changes)) != fingerprint(rule):
+    if fingerprint(dataclasses.replace(formula_rule.load(copy), **changes)) != fingerprint(rule):
         copy.unlink()
         raise ValueError(f"Rule file {name!r} was replaced while the run was starting; try again.")
 
@@ -184,7 +186,7 @@ class Probes:
         """
         own = folder / PROBES / _number(step)
         file = own / RULE
-        if file.exists() and fingerprint(ablations.load(file)) != fingerprint(rule):
+        if file.exists() and fingerprint(formula_rule.load(file)) != fingerprint(rule):
             _log.warning("%s is of another rule than the run has now: probed again.", own)
             shutil.rmtree(own)
         own.mkdir(parents=True, exist_ok=True)
@@ -249,10 +251,10 @@ def _newest_good(kept: Sequence[pathlib.Path]) -> tuple[disco.DiscoveredRule, di
     """Return the last of some rules that can be read, with its header; raise the oldest's error."""
     for file in reversed(kept[1:]):
         try:
-            return ablations.read(file)
+            return formula_rule.read(file)
         except (OSError, disco.RuleFileError) as error:
             logging.warning("%s The one before it is exported.", error)
-    return ablations.read(kept[0])
+    return formula_rule.read(kept[0])
 
 
 def _settings(folder: pathlib.Path) -> DiscoveryRunConfig:
