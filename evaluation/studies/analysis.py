@@ -182,7 +182,7 @@ def _analyse_agent(
 ) -> tuple[AnalysisSection, dict[str, Any]]:
     """Return the section of a trained agent, and its numbers as JSON values."""
     played = playing.play(agent, learner, task, settings.steps, settings.environments, seed)
-    trajectory = agent.config.scaled(to_trajectory(played))
+    _, trajectory = agent.scaled(learner, to_trajectory(played))
     outputs = predictions.outputs_along(agent, learner.params, trajectory)
     known = predictions.quantities(rule, outputs, trajectory)
     weights, by_age = {}, {}
