@@ -48,6 +48,9 @@ def main() -> None:
     with evaluations.opened("analyse", experiment, [contender], [unread], **own) as started:
         files = analyse(started, contender, settings, fitted_on)
     print("Written: " + ", ".join(map(printable, files)))
+    for page in files:
+        if page.name.endswith("_formula.md"):
+            print(page.read_text())
 
 
 def _define_flags() -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +39,7 @@ _TASKS = 16
 _HELD_OUT = 4  # Of so many tasks one.
 _DIGITS = 4
 
-Seen = tuple[disco.Outputs, disco.Outputs | None, disco.Trajectory, disco.RuleState]
+Seen = tuple[Mapping[str, Any], Mapping[str, Any] | None, disco.Trajectory, disco.RuleState]
 """The arguments of `Rule.targets`, without observations, with an axis of updates in front."""
 
 
@@ -137,9 +137,9 @@ def _seen(
     state, number, kept = _start(*inputs), 0, []
     for age in np.unique(np.geomspace(1, num_updates, _AGES).astype(int)):
         state, seen = _visit(*inputs, state, number, age - 1)
-        kept.append(jax.device_get(seen))
+        kept.append(seen)
         number = age - 1
-    return jax.tree.map(lambda *x: np.stack(x), *kept)
+    return jax.tree.map(lambda *x: jnp.stack(x), *kept)
 
 
 @compilation.jit_compiled_fast(static_argnums=(0, 1, 2))
