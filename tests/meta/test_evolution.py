@@ -100,7 +100,8 @@ def test_reports_say_what_was_learned(ended):
         assert agents["steps_since_reset"] == [one.budget for one in drawn for _ in range(4)]
         known = [x for x in agents["validation_reward"] if x is not None]
         assert report["mean_return"] == pytest.approx(np.mean(known))
-        assert report["update_norm"] > 0.0
+    # A rule stays where all candidates have equal returns.
+    assert max(report["update_norm"] for report in reports) > 0.0
     steps = sum(4 * one.budget for number in range(3) for one in discovery.draw(number))
     assert reports[-1]["environment_steps"] == steps
     assert discovery.environment_steps(3) == steps
