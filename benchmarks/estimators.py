@@ -14,7 +14,7 @@ For a rule and a task it measures, with the discovery's agents and lifetimes of 
   By the gradient's norm it is the cosine of the two.
 
 Results are one JSON line for each rule and task, in `estimators.jsonl`; started again, the command
-goes on where it was. Then the tables and the figure are made anew.
+goes on where it was. Then it prints the table.
 """
 
 import dataclasses
@@ -210,8 +210,7 @@ def measure(rule: disco.DiscoveredRule, task: environments.Environment) -> dict[
     directions = random.normal(size=(_DIRECTIONS.value, parameters.size))
     sigma = _SIGMA.value
     by_seed = [differences(rule, list(sigma * directions), task, seed) / sigma for seed in (1, 2)]
-    spread = float(np.std(scores(rule, list(parameters + sigma * directions), task, 1)))
-    found: dict[str, Any] = {"derivatives": [x.tolist() for x in by_seed], "spread": spread}
+    found: dict[str, Any] = {"derivatives": [x.tolist() for x in by_seed]}
     means, estimates = {}, {}
     for number in TRUNCATIONS:
         pair = [mean_meta_gradients(rule, task, number, seed) for seed in (1, 2)]
@@ -223,7 +222,6 @@ def measure(rule: disco.DiscoveredRule, task: environments.Environment) -> dict[
                 "norm": float(np.linalg.norm(means[name])),
                 "between_seeds": float(first @ second / norms),
                 "square": square,
-                "projections": (directions @ means[name]).tolist(),
             }
             logging.info("%s, %s: %s", task.name, name, estimates[name]["between_seeds"])
     for size in _STEPS:

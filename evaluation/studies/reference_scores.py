@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 import environments
-from environments.exact_returns import OPTIMA, expected_returns, finite_mdp
+from environments.exact_returns import expected_returns, finite_mdp
+from environments.known_optima import OPTIMA
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import RANDOM, make_contenders
 from evaluation.evaluate import Experiment, make_runs

@@ -1,6 +1,6 @@
 """Optima of Jumanji's tasks whose mean over instances can only be measured.
 
-`environments.exact_returns.OPTIMA` has them of as many instances as it says, and of 20,000 sliding
+`environments.known_optima.OPTIMA` has them of as many instances as it says, and of 20,000 sliding
 puzzles, with standard errors of 0.03 (colours), 0.04 (knapsack), 0.013 (tour) and 0.016 (tiles).
 """
 
@@ -12,7 +12,7 @@ import pytest
 from scipy import optimize
 
 import environments
-from environments.exact_returns import OPTIMA
+from environments.known_optima import OPTIMA
 from tests.environments.streams import dynamics_of
 
 pytest.importorskip("jumanji", reason="Jumanji is not installed.")
