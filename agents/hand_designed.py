@@ -13,12 +13,12 @@ import environments
 from agents import search_space
 from agents.networks import NetworkConfig
 from agents.registry import Algorithm
-from agents.rule_agent import AgentConfig, RuleAgent, make_agent
+from agents.rule_agent import RuleAgent, RuleAgentConfig, make_agent
 from agents.search_space import Choice, CommonSettings, LogUniform, Settings, given
 
 _UNBOUNDED = 1e9  # For elements of an optimiser's update.
 # bsuite's actor-critic, whose updates also begin at an episode's end.
-_BSUITE = AgentConfig(
+_BSUITE = RuleAgentConfig(
     network=NetworkConfig(torso=(64, 64), model=0),
     learning_rate=3e-3,
     max_abs_update=_UNBOUNDED,
@@ -46,7 +46,7 @@ class ActorCriticConfig:
     rule: disco.ActorCritic = disco.ActorCritic(
         discount=0.99, lambda_=0.9, value_cost=2.0, entropy_cost=0.0
     )
-    agent: AgentConfig = _BSUITE
+    agent: RuleAgentConfig = _BSUITE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PolicyGradientConfig:
     rule: disco.PolicyGradient = disco.PolicyGradient(
         discount=0.99, value_cost=2.0, entropy_cost=0.0
     )
-    agent: AgentConfig = dataclasses.replace(_BSUITE, unroll_length=128)
+    agent: RuleAgentConfig = dataclasses.replace(_BSUITE, unroll_length=128)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +77,7 @@ class HandSetConfig:
         action_advantage_weight=0.1,
         normalize_advantage=False,
     )
-    agent: AgentConfig = AgentConfig(
+    agent: RuleAgentConfig = RuleAgentConfig(
         network=NetworkConfig(torso=(32,), model=0, head=(32,)),
         learning_rate=3e-3,
         num_environments=8,
@@ -95,7 +95,7 @@ def _tuned(
     config: Any,
     rule: Any,
     names: Sequence[str],
-    agent_of: Callable[[AgentConfig], AgentConfig],
+    agent_of: Callable[[RuleAgentConfig], RuleAgentConfig],
     common: CommonSettings,
     settings: Settings,
 ) -> Any:
@@ -110,11 +110,11 @@ def _tuned(
     return type(config)(rule, agent)
 
 
-def _on_policy(agent: AgentConfig) -> AgentConfig:
+def _on_policy(agent: RuleAgentConfig) -> RuleAgentConfig:
     return agent.with_replay(0.0)
 
 
-def _as_impala(agent: AgentConfig) -> AgentConfig:
+def _as_impala(agent: RuleAgentConfig) -> RuleAgentConfig:
     """Return an agent with RMSProp and a learning rate that falls to 0.
 
     So far IMPALA (Espeholt et al. 2018, arXiv 1802.01561). The learning rate falls along half a
@@ -125,7 +125,7 @@ def _as_impala(agent: AgentConfig) -> AgentConfig:
     )
 
 
-def _without_model(agent: AgentConfig) -> AgentConfig:
+def _without_model(agent: RuleAgentConfig) -> RuleAgentConfig:
     return dataclasses.replace(agent, network=dataclasses.replace(agent.network, model=0))
 
 
@@ -134,7 +134,7 @@ def _algorithm(
     paper: str,
     config: Any,
     rule: Any,
-    agent_of: Callable[[AgentConfig], AgentConfig],
+    agent_of: Callable[[RuleAgentConfig], RuleAgentConfig],
     /,
     **ranges: Any,
 ) -> Algorithm:

@@ -16,7 +16,7 @@ import environments
 from agents.encoders import has_images
 from agents.networks import NetworkConfig
 from agents.protocol import Agent, TrainingReport
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from agents.search_space import DEFAULTS, CommonSettings, Ranges, Settings
 from disco_common import plugins
 from disco_common.configuration import from_json, optional_type
@@ -384,8 +384,12 @@ def _for_run(config: Any, num_steps: int) -> Any:
     if getattr(config, "total_steps", 0) is None:
         return dataclasses.replace(config, total_steps=num_steps)
     agent = getattr(config, "agent", None)
-    if isinstance(agent, AgentConfig):
+    if isinstance(agent, RuleAgentConfig):
         return dataclasses.replace(config, agent=_for_run(agent, num_steps))
-    if isinstance(config, AgentConfig) and config.end_learning_rate < 1.0 and not config.lifetime:
+    if (
+        isinstance(config, RuleAgentConfig)
+        and config.end_learning_rate < 1.0
+        and not config.lifetime
+    ):
         return dataclasses.replace(config, lifetime=num_steps)
     return config

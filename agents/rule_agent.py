@@ -25,7 +25,7 @@ from disco_common.ranges import AtLeast0, Count, Fraction, Positive, require_ran
 
 
 @dataclasses.dataclass(frozen=True)
-class AgentConfig:
+class RuleAgentConfig:
     """An agent's settings of acting and learning.
 
     Attributes:
@@ -110,7 +110,7 @@ class AgentConfig:
 
     def with_replay(
         self, replay_ratio: float, num_environments: int | None = None
-    ) -> "AgentConfig":
+    ) -> "RuleAgentConfig":
         """Return it with replay: a fresh trajectory per environment, and replayed ones."""
         number = num_environments or self.num_environments
         return dataclasses.replace(
@@ -120,7 +120,7 @@ class AgentConfig:
             batch_size=round(number / (1.0 - replay_ratio)),
         )
 
-    def with_settings(self, settings: Mapping[str, Any]) -> "AgentConfig":
+    def with_settings(self, settings: Mapping[str, Any]) -> "RuleAgentConfig":
         """Return it with the learning rate, its end and the replay ratio that settings give."""
         ratio = settings.get("replay_ratio", self.replay_ratio)
         config = self if ratio == self.replay_ratio else self.with_replay(ratio)
@@ -201,13 +201,13 @@ class RuleAgent(ActsByPolicy):
     other learning rates, if `learning_rate` replaces the configuration's.
     """
 
-    config: AgentConfig = dataclasses.field(metadata={"static": True})
+    config: RuleAgentConfig = dataclasses.field(metadata={"static": True})
     network: Network = dataclasses.field(metadata={"static": True})
     rule: disco.Rule
     learning_rate: Float[Array, ""] | None = None
 
     @classmethod
-    def create(cls, config: AgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
+    def create(cls, config: RuleAgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
         """Make an agent for dynamics, of which only the specs are used; actions are discrete."""
         shapes = tuple(rule.output_shapes(environments.num_actions(dynamics)).items())
         network = Network(
@@ -311,7 +311,9 @@ def to_trajectory(batch: Batch) -> disco.Trajectory:
     )
 
 
-def make_agent(rule: disco.Rule, config: AgentConfig, task: environments.Environment) -> RuleAgent:
+def make_agent(
+    rule: disco.Rule, config: RuleAgentConfig, task: environments.Environment
+) -> RuleAgent:
     """Return the agent that learns a task, of discrete actions, by a rule.
 
     Its learning rate is an array, so that agents that differ only in it share programs.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 
 Settings = Mapping[str, Any]
 _EDGE = 0.05  # Part of a range, at each end.
@@ -90,7 +90,7 @@ class CommonSettings:
       discount: gamma.
     """
 
-    agent: AgentConfig
+    agent: RuleAgentConfig
     budget: int
     discount: float
 

@@ -19,7 +19,7 @@ from absl import app, flags
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent, RuleAgentConfig
 from benchmarks import timing
 from training.host_collection import HostActor
 
@@ -43,7 +43,7 @@ def _compare(task: environments.Environment, number: int) -> None:
     """Print the rates of a task's engine and actor, and the ratio of their times."""
     dynamics = task.dynamics
     assert isinstance(dynamics, environments.HostEnvironment)
-    config = AgentConfig(
+    config = RuleAgentConfig(
         network=_NETWORK,
         num_environments=number,
         unroll_length=_LENGTH,

@@ -45,7 +45,7 @@ from agents.latent_model import LatentModel
 from agents.muzero.algorithm import model_for_search, search
 from agents.muzero.config import PAPER, MuZeroConfig
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from agents.rule_agent import RuleAgent, RuleAgentConfig, to_trajectory
 from benchmarks.timing import compare, text, time_in_turn
 from launch.support import commands
 from meta import inner_loop
@@ -55,7 +55,7 @@ from meta.objective import meta_loss, target_statistics
 from training import collection, iteration
 
 # The published meta-training notebook's agent, on Catch 5x5.
-_AGENT = AgentConfig(
+_AGENT = RuleAgentConfig(
     network=NetworkConfig(torso=(512, 512), model=256, head=(256,)),
     learning_rate=5e-4,
     num_environments=32,
@@ -88,7 +88,7 @@ def evaluation() -> None:
     """Time an iteration of training."""
 
     def make() -> tuple[Callable[[], Any], Callable[[Any], Callable]]:
-        task, agent = _agent("catch/8x8", AgentConfig(learning_rate=1e-2))
+        task, agent = _agent("catch/8x8", RuleAgentConfig(learning_rate=1e-2))
 
         def init():
             key, first = jax.random.key(0), jax.jit(partial(iteration.init, agent, task.dynamics))
@@ -139,7 +139,7 @@ def _time_steps(make: Callable[[], tuple[Callable[[], Any], Callable[[Any], Call
 
 def update() -> None:
     """Compare an update with its network passes."""
-    task, agent = _agent("catch/8x8", AgentConfig(num_environments=64, replay_ratio=0.0))
+    task, agent = _agent("catch/8x8", RuleAgentConfig(num_environments=64, replay_ratio=0.0))
     rule: Any = agent.rule
     unroll, batch = agent.network.unroll, _batch(agent, task, agent.config.unroll_length)
     learner = jax.jit(agent.init)(jax.random.key(1))
@@ -289,7 +289,7 @@ def _rule() -> disco.DiscoveredRule:
     return disco.DiscoveredRule.create(jax.random.key(0))
 
 
-def _agent(name: str, config: AgentConfig) -> tuple[Any, RuleAgent]:
+def _agent(name: str, config: RuleAgentConfig) -> tuple[Any, RuleAgent]:
     task = environments.make(name)
     return task, RuleAgent.create(config, task.dynamics, _rule())
 

@@ -16,9 +16,9 @@ from environments.base import HostEnvironment
 from environments.errors import OutputError, SimulatorError, simulator_failed
 from environments.workers import (
     STEPS_OF_PROGRESS,
-    Batch,
     Isolated,
     Make,
+    SharedBatch,
     Worker,
     advance,
     generators_kept,
@@ -37,9 +37,9 @@ _GUARD = (
 
 
 class _BatchSimulators:
-    """Simulators that write their time steps into the arrays of a `Batch`, at a command."""
+    """Simulators that write their time steps into the arrays of a `SharedBatch`, at a command."""
 
-    def __init__(self, batch: Batch, batch_size: int):
+    def __init__(self, batch: SharedBatch, batch_size: int):
         self.batch_size, self.restarts = batch_size, 0
         self._batch = batch
         self.results: Mapping[str, np.ndarray] = batch.results
@@ -69,7 +69,7 @@ class SerialSimulators(_BatchSimulators):
         result_names: tuple[str, ...] = (),
     ):
         """Make the simulators, with consecutive seeds."""
-        super().__init__(Batch(*_layout(dynamics, result_names, batch_size)), batch_size)
+        super().__init__(SharedBatch(*_layout(dynamics, result_names, batch_size)), batch_size)
         with generators_kept():
             self._simulators = [Isolated(make, seed + i) for i in range(batch_size)]
 
@@ -123,8 +123,8 @@ class ProcessSimulators(_BatchSimulators):
         use_short_folder()
         layout = _layout(dynamics, result_names, batch_size)
         # Unlike `SharedMemory`, this stays allocated while any array uses it, even after `close`.
-        memory = RawArray("b", Batch(*layout).size)
-        super().__init__(Batch(*layout, buffer=memoryview(memory)), batch_size)
+        memory = RawArray("b", SharedBatch(*layout).size)
+        super().__init__(SharedBatch(*layout, buffer=memoryview(memory)), batch_size)
         bounds = np.linspace(0, batch_size, num_processes + 1).round().astype(int).tolist()
         self._workers = [
             Worker(make, memory, layout, seed, first, last)
@@ -197,7 +197,7 @@ class ProcessSimulators(_BatchSimulators):
 
 
 def _layout(dynamics: HostEnvironment, result_names: tuple[str, ...], batch_size: int) -> tuple:
-    """Return the arguments of a `Batch`."""
+    """Return the arguments of a `SharedBatch`."""
     return dynamics.observation_spec(), dynamics.action_spec(), result_names, batch_size
 
 

@@ -118,7 +118,7 @@ def generators_kept() -> Iterator[None]:
             _NUMPY.set_bit_generator(bits)
 
 
-class Batch:
+class SharedBatch:
     """The last time step of each simulator, in arrays of one layout.
 
     Attributes:
@@ -196,7 +196,7 @@ class Batch:
         )
 
 
-def advance(simulators: list[Isolated], batch: Batch, first: int, command: str) -> None:
+def advance(simulators: list[Isolated], batch: SharedBatch, first: int, command: str) -> None:
     """Reset or step simulators numbered from `first`, or continue after their process died."""
     for index, simulator in enumerate(simulators, first):
         if command == "reset" or batch.step_type[index] == dm_env.StepType.LAST:
@@ -357,7 +357,7 @@ def _work(pipe, seed, make, memory, layout, first, last, modules):
     """Run commands in a worker process until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the main process to handle.
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    batch = Batch(*layout, buffer=memoryview(memory))
+    batch = SharedBatch(*layout, buffer=memoryview(memory))
     simulators: list[Isolated] = []
     try:
         while True:

@@ -9,7 +9,7 @@ from jaxtyping import Int
 
 import disco
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from agents.search_space import CommonSettings
 from disco_common.ranges import (
     POSITIVE,
@@ -74,7 +74,7 @@ class EvaluationConfig:
       checkpoint_seconds: seconds between two checkpoints of unfinished runs.
     """
 
-    agent: AgentConfig = AgentConfig(
+    agent: RuleAgentConfig = RuleAgentConfig(
         network=NetworkConfig(torso=(32,), model=32, head=(32,)),
         learning_rate=1e-3,
         num_environments=8,

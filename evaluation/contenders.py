@@ -19,7 +19,7 @@ from agents import registry
 from agents.networks import NetworkConfig
 from agents.protocol import Agent
 from agents.registry import Algorithm, ConfiguredAlgorithm
-from agents.rule_agent import AgentConfig, make_agent
+from agents.rule_agent import RuleAgentConfig, make_agent
 from agents.search_space import RULE_RANGES, Settings
 from evaluation.config import EvaluationConfig, algorithm_of
 from evaluation.rules import read
@@ -43,7 +43,7 @@ class RuleAndAgent:
     """A rule, and the agent that learns by it."""
 
     rule: disco.Rule
-    agent: AgentConfig
+    agent: RuleAgentConfig
 
 
 def _make_by_rule(config: RuleAndAgent, task: environments.Environment) -> Agent:
@@ -102,7 +102,7 @@ class Contender:
 
     @classmethod
     def of_rule(
-        cls, name: str, rule: disco.Rule, agent: AgentConfig, source: Mapping[str, Any]
+        cls, name: str, rule: disco.Rule, agent: RuleAgentConfig, source: Mapping[str, Any]
     ) -> "Contender":
         """Return the contender of a rule."""
         kind = DISCOVERED if isinstance(rule, disco.DiscoveredRule) else RULE
@@ -141,7 +141,7 @@ class Contender:
         return self.configured.config.rule
 
     @property
-    def agent(self) -> AgentConfig:
+    def agent(self) -> RuleAgentConfig:
         """The settings of the agent that learns by it, of a rule."""
         return self.configured.config.agent
 

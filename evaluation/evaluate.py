@@ -85,7 +85,7 @@ class Experiment:
     announce: Callable[[str], None] = lambda sentence: None
 
 
-def resolve(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
+def tasks_of(suites: Sequence[str]) -> tuple[environments.Environment, ...]:
     """Return the tasks of suites and single environments, without duplicates.
 
     Raises:

@@ -24,7 +24,7 @@ import environments
 from agents import registry
 from agents.history import History
 from agents.protocol import Agent, Mode
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco import rule_sources
 from disco_common import plugins
 from disco_common.configuration import from_json
@@ -201,7 +201,7 @@ def restored(stored: Contender, config: EvaluationConfig, workdir: pathlib.Path)
         parameters = stored.algorithm.partition("/")[2]
         configured = registry.find(stored.algorithm).restored(stored.settings, parameters)
         return dataclasses.replace(stored, configured=configured)
-    source, agent = stored.source, from_json(AgentConfig, dict(stored.settings))
+    source, agent = stored.source, from_json(RuleAgentConfig, dict(stored.settings))
     # A file may have changed since; its copy, by the name of the contender or of the file, has not.
     # A rule of the hub is only read from its copy: reading a run downloads nothing.
     origin = str(source["file"])

@@ -18,7 +18,7 @@ import numpy as np
 
 import disco
 from agents import registry
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from agents.search_space import RULE_RANGES
 from disco import rule_sources
 from disco_common import plugins
@@ -63,7 +63,7 @@ def find_plugin(rule: str) -> Callable[..., disco.Rule] | None:
 
 def read(
     rules: Sequence[str], config: EvaluationConfig, workdir: pathlib.Path | None = None
-) -> Iterator[tuple[str, disco.Rule, AgentConfig, dict[str, Any]]]:
+) -> Iterator[tuple[str, disco.Rule, RuleAgentConfig, dict[str, Any]]]:
     """Yield the name, the rule, its agent and its origin, JSON values, of each of some rules.
 
     Args:
@@ -188,7 +188,7 @@ def _own_settings(rule: Any) -> dict[str, Any]:
 
 def _agent_of(
     rule: str, header: dict[str, Any], config: EvaluationConfig
-) -> tuple[AgentConfig, dict[str, str]]:
+) -> tuple[RuleAgentConfig, dict[str, str]]:
     """Return the agent of a rule, and the origin of each of `agents.search_space.RULE_RANGES`.
 
     It is the config's, with settings of the agents that the rule was discovered with where the

@@ -18,7 +18,7 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from agents.search_space import Settings
 from disco_common.files import write_atomically
 from disco_common.json_lines import read_object
@@ -243,7 +243,7 @@ def find(file: str, workdir: str | os.PathLike) -> TunedSettings | None:
 
 def _completed(agent: Mapping[str, Any]) -> dict[str, Any]:
     """Return an agent's settings with defaults for those that an older version did not know."""
-    known = json.loads(json.dumps(dataclasses.asdict(AgentConfig())))
+    known = json.loads(json.dumps(dataclasses.asdict(RuleAgentConfig())))
     network = agent.get("network")
     if isinstance(network, dict):
         agent = {**agent, "network": {**known["network"], **network}}

@@ -28,7 +28,7 @@ def main() -> None:
     """Run the command."""
     from disco_common.terminal import printable
     from evaluation.contenders import rule_contenders
-    from evaluation.evaluate import check, resolve
+    from evaluation.evaluate import check, tasks_of
     from evaluation.studies.analysis import AnalysisConfig, analyse
     from evaluation.studies.formulas import chosen
     from launch.support import evaluations
@@ -42,7 +42,7 @@ def main() -> None:
     settings = AnalysisConfig(values.steps, values.environments, values.horizon)
     (contender,) = rule_contenders([values.rule], experiment.config, experiment.folder)
     check(experiment, [contender])
-    fitted_on = chosen(resolve(listed(values.formula))) if values.formula else ()
+    fitted_on = chosen(tasks_of(listed(values.formula))) if values.formula else ()
     own = {"formula": values.formula} if values.formula else {}
     unread = f"config.{unread}"
     with evaluations.opened("analyse", experiment, [contender], [unread], **own) as started:

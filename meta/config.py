@@ -1,15 +1,21 @@
 """Settings of a discovery run."""
 
 import dataclasses
+import fnmatch
+import functools
 import re
 from typing import ClassVar
 
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common.ranges import AtLeast0, Below1, Count, Fraction, Positive, require_ranges
 
 ESTIMATORS = ("meta_gradient", "open_es", "cma_es", "persistent_es", "hybrid")
 
-_FAMILY = re.compile(r"\s*(\w+)\s*:((?:\s*\b(?:memory|frame_stack|burn_in)=\d+)+)\s*")
+# Fields of the network whose units, and of the agent whose numbers, differ between tasks.
+_UNITS = ("torso", "head")
+_NUMBERS = ("memory", "frame_stack", "burn_in", "num_environments", "batch_size", "unroll_length")
+_CHANGES = rf"(?:\s*\b(?:(?:{'|'.join(_NUMBERS)})=\d+|(?:{'|'.join(_UNITS)})=\d+(?:x\d+)*)(?!\S))+"
+_FAMILY = re.compile(rf"\s*([\w/*]+)\s*:({_CHANGES})\s*")
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
 
 
@@ -194,8 +200,10 @@ class DiscoveryConfig:
       estimator: what improves the rule (`meta.estimators`).
       families: changes of `agent` for families of environments, for example
         `"dmlab: memory=256 frame_stack=1"`. The family is the part of the environments' names
-        before the slash. The changes may be of memory (units of the network's memory), frame_stack
-        and burn_in.
+        before the slash, or a pattern of whole names, as `varied/*_view`; the first that fits
+        counts. The changes may be of memory (units of the network's memory), torso and head (units
+        by layer, as 64x64), frame_stack, burn_in, unroll_length, and num_environments and
+        batch_size, of which the batch's fresh trajectories and replay_ratio follow.
       devices_per_agent: number of devices that split an agent's batches, if an agent does not fit
         on one.
       agent, value_function, objective, population, meta, evolution: see their classes.
@@ -203,7 +211,7 @@ class DiscoveryConfig:
 
     seed: int = 0
     estimator: str = "meta_gradient"
-    agent: AgentConfig = AgentConfig()
+    agent: RuleAgentConfig = RuleAgentConfig()
     families: tuple[str, ...] = ()
     value_function: ValueFunctionConfig = ValueFunctionConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
@@ -228,8 +236,8 @@ class DiscoveryConfig:
         """Names of the meta-network's layers that meta-gradients leave unchanged."""
         return self.evolution.layers if self.estimator == "hybrid" else ()
 
-    @property
-    def family_agents(self) -> dict[str, AgentConfig]:
+    @functools.cached_property
+    def family_agents(self) -> dict[str, RuleAgentConfig]:
         """The agents' settings of the families that have their own.
 
         Raises:
@@ -241,11 +249,49 @@ class DiscoveryConfig:
             if found is None:
                 raise ValueError(
                     f"families has {entry!r}; expected a family, a colon and whole numbers for some"
-                    " of memory, frame_stack and burn_in, as 'dmlab: memory=256 frame_stack=1'."
+                    f" of {', '.join(_NUMBERS + _UNITS)}, as 'dmlab: memory=256 frame_stack=1'."
                 )
-            numbers = {name: int(x) for name, x in re.findall(r"(\w+)=(\d+)", found[2])}
-            network = self.agent.network
-            if "memory" in numbers:
-                network = dataclasses.replace(network, memory=numbers.pop("memory"))
-            agents[found[1]] = dataclasses.replace(self.agent, network=network, **numbers)
+            changes = dict(re.findall(r"(\w+)=([\dx]+)", found[2]))
+            agents[found[1]] = _changed(self.agent, changes)
         return agents
+
+    def agent_of(self, task: str) -> RuleAgentConfig:
+        """Return the settings of the agents that learn a task; raises as `family_agents`."""
+        for family, agent in self.family_agents.items():
+            if fnmatch.fnmatchcase(task, family if "/" in family else f"{family}/*"):
+                return agent
+        return self.agent
+
+    def require_equal_updates(self) -> None:
+        """Raise a ValueError if agents of some families update after other environment steps."""
+        expected = self.agent.steps_per_update
+        for family, agent in self.family_agents.items():
+            if agent.steps_per_update != expected:
+                raise ValueError(
+                    f"families gives {family!r} an update after {agent.steps_per_update}"
+                    f" environment steps (num_environments x unroll_length); expected {expected},"
+                    f" the agent's, with estimator {self.estimator!r}."
+                )
+
+
+def _changed(agent: RuleAgentConfig, changes: dict[str, str]) -> RuleAgentConfig:
+    """Return an agent's settings with those of `DiscoveryConfig.families`."""
+    network, numbers = agent.network, {}
+    for name, value in changes.items():
+        if name in _UNITS:
+            units = tuple(map(int, value.split("x")))
+            network = dataclasses.replace(network, **{name: units})
+        elif name == "memory":
+            network = dataclasses.replace(network, memory=int(value))
+        else:
+            numbers[name] = int(value)
+    if not {"num_environments", "batch_size"}.isdisjoint(numbers):
+        number = numbers.get("num_environments", agent.num_environments)
+        size = numbers.get("batch_size", agent.batch_size)
+        if number > size:
+            raise ValueError(
+                f"families has num_environments {number} beside batch_size {size}; expected a"
+                " trajectory of each environment in a batch."
+            )
+        numbers["replay_ratio"] = 1.0 - number / size
+    return dataclasses.replace(agent, network=network, **numbers)

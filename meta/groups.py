@@ -101,12 +101,12 @@ def make_groups(
       ValueError: if there are fewer agents than groups, a burn-in is longer than the validation
         trajectories, or these cannot be unrolls of the training environments.
     """
-    groups, family_agents = [], config.family_agents
+    groups = []
     grouped = environments.group_by_dynamics(tasks)
     assigned = _assign_indices(config.population.size, tasks, grouped)
     for group, indices in zip(grouped, assigned, strict=True):
         family = registry.family_of(group.names[0])
-        agent_config = family_agents.get(family, config.agent)
+        agent_config = config.agent_of(group.names[0])
         agent = RuleAgent.create(agent_config, group.dynamics, rule)
         value_function = ValueFunction.create(
             config.value_function,

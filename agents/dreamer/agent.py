@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from agents import pictures
 from agents.dreamer import distributions, losses
 from agents.dreamer.config import DreamerConfig
-from agents.dreamer.losses import Scales
+from agents.dreamer.losses import LossScales
 from agents.dreamer.model import (
     ACTOR,
     CRITIC,
@@ -65,7 +65,7 @@ class DreamerState(NamedTuple):
     params: Params
     slow_critic: PyTree[Array]
     optimizer: optax.OptState
-    scales: Scales
+    scales: LossScales
     updates: Array
 
 
@@ -299,7 +299,7 @@ def learn(
 
 @compilation.jit_compiled_fast(static_argnums=0)
 def _predictions(
-    model: Model, params: Params, scales: Scales, batch: Sequences, key: PRNGKeyArray
+    model: Model, params: Params, scales: LossScales, batch: Sequences, key: PRNGKeyArray
 ) -> tuple[Float[Array, "T B"], Float[Array, "T B"]]:
     """Return the reward of each step, and the probability that the episode continues after it.
 

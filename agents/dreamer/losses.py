@@ -112,7 +112,7 @@ class Deviation(NamedTuple):
         return jnp.sqrt(jnp.maximum(0.0, variance))
 
 
-class Scales(NamedTuple):
+class LossScales(NamedTuple):
     """Running statistics and adaptive weights of the losses.
 
     Attributes:
@@ -143,7 +143,7 @@ class Outcome(NamedTuple):
     """
 
     losses: dict[str, Float[Array, "_ _"]]
-    scales: Scales
+    scales: LossScales
     observed: Observed
     metrics: dict[str, Float[Array, ""]]
 
@@ -154,7 +154,7 @@ def loss(
     model: Model,
     batch: Sequences,
     start: State,
-    scales: Scales,
+    scales: LossScales,
     key: PRNGKeyArray,
 ) -> tuple[Float[Array, ""], Outcome]:
     """Return the total loss of one batch.
@@ -190,12 +190,12 @@ def loss(
     return total, Outcome(losses, scales, observed, metrics | more)
 
 
-def reward_divisor(scales: Scales) -> Float[Array, ""]:
+def reward_divisor(scales: LossScales) -> Float[Array, ""]:
     """Return the divisor of rewards in the losses (RewardNorm)."""
     return jnp.maximum(1e-3, scales.reward.size)
 
 
-def _costs(model: Model, scales: Scales) -> dict[str, Any]:
+def _costs(model: Model, scales: LossScales) -> dict[str, Any]:
     """Return the weights of losses, by name; those of others are 1."""
     config = model.config
     dynamics = V1_DYNAMICS_COST if config.is_v1 else DYNAMICS_COST
@@ -212,8 +212,8 @@ def _costs(model: Model, scales: Scales) -> dict[str, Any]:
 
 
 def world_model_losses(
-    model: Model, params: Params, batch: Sequences, observed: Observed, scales: Scales
-) -> tuple[dict[str, Float[Array, "T B"]], Scales, dict[str, Array]]:
+    model: Model, params: Params, batch: Sequences, observed: Observed, scales: LossScales
+) -> tuple[dict[str, Float[Array, "T B"]], LossScales, dict[str, Array]]:
     """Return L_pred, L_dyn and L_rep (equations 4 and 5) by name.
 
     The decoder's loss of each observation is `decoder/NAME`.
@@ -257,8 +257,8 @@ def actor_critic_losses(
     slow_critic: PyTree[Array],
     imagined: Imagined,
     alive: Float[Array, "N"],
-    scales: Scales,
-) -> tuple[dict[str, Float[Array, "H N"]], Float[Array, "H N"], Scales, dict[str, Array]]:
+    scales: LossScales,
+) -> tuple[dict[str, Float[Array, "H N"]], Float[Array, "H N"], LossScales, dict[str, Array]]:
     """Return losses, returns, scales and metrics of imagined sequences (equations 6 to 12).
 
     `alive` is 0 where a sequence starts from a terminal state of the replay. The arXiv version
@@ -344,7 +344,7 @@ def _critic_losses(model: Model, logits, returns, slow) -> Float[Array, "..."]:
     return found if model.config.ablation == "SlowTarget" else found + regression.loss(logits, slow)
 
 
-def _normalized(model: Model, returns, values, scales: Scales):
+def _normalized(model: Model, returns, values, scales: LossScales):
     """Return the new scales, the normalised advantages and their divisor (equations 11, 12)."""
     ablation, advantage = model.config.ablation, returns - values
     if ablation in ("ReturnStd", "AdvantageStd"):
@@ -358,9 +358,9 @@ def _normalized(model: Model, returns, values, scales: Scales):
     return scales, advantage / divisor, divisor
 
 
-def initial_scales(model: Model) -> Scales:
+def initial_scales(model: Model) -> LossScales:
     """Return the scales before the first update."""
-    return Scales(
+    return LossScales(
         returns=Range(*jnp.zeros(2)),
         spread=Deviation(*jnp.zeros(3)),
         kl=jnp.ones(()),

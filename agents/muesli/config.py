@@ -4,16 +4,16 @@ import dataclasses
 from typing import Annotated
 
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco.checks import odd_number
 from disco_common.ranges import AtLeast0, Count, Fraction, Positive
 
 
 @dataclasses.dataclass(frozen=True)
-class MuesliConfig(AgentConfig):
+class MuesliConfig(RuleAgentConfig):
     """Settings of Muesli (Hessel et al. 2021, arXiv 2104.06159), by default for a laptop.
 
-    Acting, replay and optimiser are those of all agents that learn by unrolls (`AgentConfig`).
+    Acting, replay and optimiser are those of all agents that learn by unrolls (`RuleAgentConfig`).
 
     Attributes:
       discount: gamma.

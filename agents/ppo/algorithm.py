@@ -21,7 +21,7 @@ from agents.ppo.config import PRESETS, PPOConfig
 from agents.ppo.losses import Samples, generalized_advantages, loss
 from agents.protocol import Batch, Requirements, Update
 from agents.registry import Algorithm
-from agents.rule_agent import AgentConfig, to_trajectory
+from agents.rule_agent import RuleAgentConfig, to_trajectory
 from agents.search_space import Choice, CommonSettings, Ranges, Settings
 from disco.types import Metrics, without_masked_damage
 from disco.values import select_action
@@ -207,7 +207,7 @@ def _tuned(common: CommonSettings, settings: Settings, drift: str = "clip") -> P
     )
 
 
-def _num_minibatches(agent: AgentConfig, wanted: int) -> int:
+def _num_minibatches(agent: RuleAgentConfig, wanted: int) -> int:
     """Return the number wanted, or as many as have enough samples."""
     if agent.network.memory:
         return min(wanted, agent.num_environments)

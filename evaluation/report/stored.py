@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common import json_lines
 from disco_common.configuration import from_json
 from disco_common.files import write_atomically
@@ -86,7 +86,7 @@ def read_manifest(folder: pathlib.Path) -> StoredEvaluation:
 def _read_contender(entry: dict[str, Any]) -> Contender:
     name, kind, source = str(entry["name"]), str(entry["kind"]), dict(entry["source"])
     if kind in (DISCOVERED, RULE):
-        agent = dataclasses.asdict(from_json(AgentConfig, entry["agent"]))
+        agent = dataclasses.asdict(from_json(RuleAgentConfig, entry["agent"]))
         return Contender(name=name, algorithm=kind, settings=agent, source=source)
     if "algorithm" not in entry:
         entry = _of_earlier_version(entry)

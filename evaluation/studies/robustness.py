@@ -27,7 +27,7 @@ import numpy as np
 
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common.files import write_atomically
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
@@ -125,9 +125,9 @@ def variations(contenders: Sequence[Contender]) -> list[Variation]:
     found: list[Variation] = []
     for own in contenders[::-1]:
         of_own = getattr(own.configured.config, "agent", None)
-        if not isinstance(of_own, AgentConfig):
+        if not isinstance(of_own, RuleAgentConfig):
             continue
-        made: dict[AgentConfig, Contender] = {}
+        made: dict[RuleAgentConfig, Contender] = {}
         for axis, place, setting, agent in _settings(of_own):
             if agent not in made:
                 made[agent] = own.changed(f"{own.name}, {setting}", agent=agent)
@@ -135,7 +135,7 @@ def variations(contenders: Sequence[Contender]) -> list[Variation]:
     return found
 
 
-def _settings(agent: AgentConfig) -> Iterator[tuple[str, float, str, AgentConfig]]:
+def _settings(agent: RuleAgentConfig) -> Iterator[tuple[str, float, str, RuleAgentConfig]]:
     """Yield axis, place and description of each setting, and the agent with it."""
     for width in WIDTHS:
         network = _scaled(agent.network, width)

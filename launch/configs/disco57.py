@@ -23,7 +23,7 @@ docs/discovery.md.
 """
 
 from agents.networks import NETWORKS
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig
 from meta.config import MetaConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
 
@@ -39,7 +39,7 @@ def get_config() -> DiscoveryRunConfig:
         checkpoint_interval=50,
         log_interval=5,
         rule=RuleConfig(is_published_init=True),
-        agent=AgentConfig(
+        agent=RuleAgentConfig(
             network=NETWORKS["impala"],
             learning_rate=3e-4,
             num_environments=10,

@@ -9,7 +9,7 @@ are not named here have the defaults of `evaluation.config`.
 import dataclasses
 
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from evaluation.config import EvaluationConfig
 
 _IMAGES = (
@@ -17,7 +17,7 @@ _IMAGES = (
     *("atari", "atari100k", "procgen", "procgen_unseen", "procgen_all", "crafter"),
     *("dmlab", "dmlab_test", "dmlab_r2d2", "dmlab_r2d2_test"),
 )
-_AGENT = AgentConfig(
+_AGENT = RuleAgentConfig(
     network=NetworkConfig(torso=(256,), model=64, head=(64,)),
     learning_rate=1e-2,
     num_environments=8,

@@ -23,7 +23,7 @@ from typing import Any
 
 import environments
 from agents.networks import NETWORKS
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from evaluation.config import EvaluationConfig
 
 _MILLION = 1_000_000
@@ -52,7 +52,7 @@ def _column(
     num_fresh = max(1, batch_size - round(batch_size * replay_ratio))
     most = {"end_learning_rate": 0.0, "weight_decay": 0.1, "frame_stack": 4}
     return EvaluationConfig(
-        AgentConfig(
+        RuleAgentConfig(
             network=NETWORKS[network],
             learning_rate=learning_rate,
             num_environments=num_fresh,

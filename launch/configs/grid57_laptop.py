@@ -12,7 +12,7 @@ aux_pi, which made rules worse at this budget and updates slower
 """
 
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco import MetaNetworkSizes
 from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig, RuleConfig
 from meta.config import MetaConfig, ObjectiveConfig, PopulationConfig, ValueFunctionConfig
@@ -57,7 +57,7 @@ def get_config() -> DiscoveryRunConfig:
         checkpoint_interval=50,
         log_interval=10,
         rule=_RULE,
-        agent=AgentConfig(
+        agent=RuleAgentConfig(
             network=NetworkConfig(torso=(32,), model=0, head=(32,)),
             learning_rate=1e-2,
             end_learning_rate=0.1,

@@ -7,7 +7,7 @@ tasks are not enough for a useful rule.
 import dataclasses
 
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from launch.configs import grid57_laptop
 from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig
 
@@ -30,7 +30,7 @@ def get_config() -> DiscoveryRunConfig:
         meta_steps=20,
         checkpoint_interval=10,
         log_interval=1,
-        agent=AgentConfig(
+        agent=RuleAgentConfig(
             network=NetworkConfig(
                 torso=(32,), channels=(4, 8), blocks=1, patch=4, model=32, head=(32,)
             ),

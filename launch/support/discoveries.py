@@ -20,7 +20,7 @@ import disco
 from disco_common import stopping
 from disco_common.checkpoints import Checkpoints, steps
 from disco_common.json_lines import JsonLines
-from evaluation.evaluate import resolve
+from evaluation.evaluate import tasks_of
 from evaluation.executors import OpenProgress, Show
 from evaluation.report.discoveries import METRICS, read_metrics, read_probes
 from evaluation.report.discovery_section import discovery_curves
@@ -62,7 +62,7 @@ def discover(
       StoppedBySignal: if a signal stopped it (`stopping_by_signals`).
     """
     folder = pathlib.Path(workdir)
-    rule, tasks = make_rule(config, folder), resolve(split_values(config.suite))
+    rule, tasks = make_rule(config, folder), tasks_of(split_values(config.suite))
     sources = {task.name: task.sha256 for task in tasks if task.sha256}
     processes.require_equal(
         {

@@ -38,8 +38,8 @@ from evaluation.evaluate import (
     check,
     evaluate,
     require_trainable,
-    resolve,
     runs_of,
+    tasks_of,
 )
 from evaluation.executors import Executor, LocalExecutor, RayExecutor
 from evaluation.report.evaluation_files import WrittenEvaluation
@@ -101,7 +101,7 @@ def prepare_tasks(
     own = {name: x for name, x in values.config.items() if name != ALGORITHMS}
     config = from_config(EvaluationConfig, ConfigDict(own | changes))
     return Experiment(
-        resolve(suites_of(values.suite, values.env_kwargs)),
+        tasks_of(suites_of(values.suite, values.env_kwargs)),
         config,
         pathlib.Path(values.workdir),
         executor=executor,

@@ -17,7 +17,7 @@ import pandas as pd
 from disco_common.configuration import from_config
 from disco_common.files import write_atomically
 from disco_common.terminal import printable
-from evaluation.evaluate import resolve
+from evaluation.evaluate import tasks_of
 from evaluation.executors import Executor, Job, JobsFailedError, Numbers, ReportProgress
 from evaluation.report.discoveries import PROBE, read_metrics
 from evaluation.report.discovery_section import sweep_curves
@@ -79,7 +79,7 @@ def _make_point(arguments: Sequence[str], fields: Sequence[str]) -> Point:
         settings = from_config(DiscoveryRunConfig, parse_config(arguments))
         # The driver of a sweep has one CPU device, and an agent may need several devices.
         alone = dataclasses.replace(settings, devices_per_agent=1)
-        make_discovery(alone, resolve(split_values(settings.suite)), make_rule(settings))
+        make_discovery(alone, tasks_of(split_values(settings.suite)), make_rule(settings))
     except (ValueError, OSError) as error:
         raise ValueError(f"{' '.join(arguments)}: {error}") from error
     names = [field.removeprefix(_PREFIX) for field in fields]

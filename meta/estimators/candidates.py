@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 
 import disco
 import environments
-from agents.rule_agent import AgentConfig, make_agent
+from agents.rule_agent import RuleAgentConfig, make_agent
 from disco_common import compilation
-from environments import registry
 from meta.config import DiscoveryConfig
 from meta.estimators.protocol import Metrics, finite_mean
 from training.collection import EpisodeStatistics
@@ -106,10 +105,9 @@ def follow(
 
 def agent_config(
     config: DiscoveryConfig, task: environments.Environment, budget: int
-) -> AgentConfig:
+) -> RuleAgentConfig:
     """Return the settings of agents that learn a task for so many environment steps."""
-    own = config.family_agents.get(registry.family_of(task.name), config.agent)
-    return dataclasses.replace(own, lifetime=budget)
+    return dataclasses.replace(config.agent_of(task.name), lifetime=budget)
 
 
 def lifetimes_at(

@@ -118,7 +118,9 @@ class Evolution:
             update.
         """
         config = self.config
-        least, unroll = min(config.population.lifetimes), config.agent.steps_per_update
+        least = min(config.population.lifetimes)
+        agents = (config.agent, *config.family_agents.values())
+        unroll = max(agent.steps_per_update for agent in agents)
         if int((1.0 - _SCORED) * least) < unroll:
             raise ValueError(
                 f"population.lifetimes has {least}; expected environment steps for two unrolls"

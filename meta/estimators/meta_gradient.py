@@ -49,8 +49,9 @@ class MetaGradient:
         """Prepare a run from a rule, by default on all devices of all processes.
 
         Raises:
-          ValueError: as `make_mesh` and `make_groups`.
+          ValueError: as `make_mesh`, `make_groups` and `config.require_equal_updates`.
         """
+        config.require_equal_updates()
         self.config, self._tasks, self._initial_rule = config, tasks, rule
         self._mesh = make_mesh(config.devices_per_agent, devices)
         self.steps_per_meta_step = config.meta.num_updates * config.agent.steps_per_update

@@ -156,10 +156,11 @@ class PersistentES:
         """Check that the run can be made.
 
         Raises:
-          OutputError, ValueError: as `meta.estimators.candidates.check`; ValueError also if a
-            truncation has no unroll or is longer than a lifetime, or tasks have more dynamics than
-            there are places.
+          OutputError, ValueError: as `meta.estimators.candidates.check` and
+            `config.require_equal_updates`; ValueError also if a truncation has no unroll or is
+            longer than a lifetime, or tasks have more dynamics than there are places.
         """
+        self.config.require_equal_updates()
         settings, unroll = self.config.evolution, self.config.agent.steps_per_update
         shortest = min(self.config.population.lifetimes)
         if not unroll <= settings.truncation <= shortest:

@@ -30,7 +30,7 @@ from agents.networks import NetworkConfig
 from agents.ppo.algorithm import PPOAgent
 from agents.ppo.config import PPOConfig
 from agents.protocol import Mode
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent, RuleAgentConfig
 from disco import values
 from environments.base import JaxEnvironment
 from environments.suites import pixels
@@ -60,7 +60,7 @@ def rule_agent(
     unroll_length: int = 8,
     **changes: Any,
 ) -> Callable[[Any], Any]:
-    config = AgentConfig(
+    config = RuleAgentConfig(
         network=NETWORK,
         learning_rate=learning_rate,
         num_environments=8,

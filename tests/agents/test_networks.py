@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 import disco
 from agents.history import History
 from agents.networks import NETWORKS, ActionConditionalModel, Network, NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco.types import taken
 from disco.values import select_action
 from environments.suites.atari import Atari
@@ -315,9 +315,9 @@ def test_config_refused(wrong, message):
 
 def test_burn_in_is_for_a_memory():
     with pytest.raises(ValueError, match=r"burn_in is 3; expected 0 to 0"):
-        AgentConfig(burn_in=3)
+        RuleAgentConfig(burn_in=3)
     remembering = NetworkConfig(memory=2)
-    assert AgentConfig(network=remembering, unroll_length=7, burn_in=7).burn_in == 7
+    assert RuleAgentConfig(network=remembering, unroll_length=7, burn_in=7).burn_in == 7
     for burn_in in (8, -1):
         with pytest.raises(ValueError, match=rf"burn_in is {burn_in}; expected 0 to 7"):
-            AgentConfig(network=remembering, unroll_length=7, burn_in=burn_in)
+            RuleAgentConfig(network=remembering, unroll_length=7, burn_in=burn_in)

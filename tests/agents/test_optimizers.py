@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from agents.optimizers import agent_optimizer, cosine_schedule
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 
 PARAMS = {"w": jnp.zeros((3, 2)), "b": jnp.zeros(2)}
 
@@ -71,8 +71,8 @@ def test_a_bounded_gradient_of_zero_has_a_derivative():
 
 
 def test_an_agent_says_which_optimizer_it_has():
-    rmsprop = AgentConfig(optimizer_kind="rmsprop", max_gradient_norm=0.5).optimizer()
-    clipped = AgentConfig(max_gradient_norm=0.5).optimizer()
+    rmsprop = RuleAgentConfig(optimizer_kind="rmsprop", max_gradient_norm=0.5).optimizer()
+    clipped = RuleAgentConfig(max_gradient_norm=0.5).optimizer()
     update = {}
     for name, optimizer in {"rmsprop": rmsprop, "adam": clipped}.items():
         state = optimizer.init(PARAMS)
@@ -80,9 +80,9 @@ def test_an_agent_says_which_optimizer_it_has():
             update[name], state = optimizer.update(gradients(step), state, PARAMS)
     assert float(jnp.max(jnp.abs(update["rmsprop"]["w"] - update["adam"]["w"]))) > 1e-5
     with pytest.raises(ValueError, match="optimizer_kind is 'sgd'; expected one of 'adam', 'rms"):
-        AgentConfig(optimizer_kind="sgd")
+        RuleAgentConfig(optimizer_kind="sgd")
     with pytest.raises(ValueError, match="max_gradient_norm is -1"):
-        AgentConfig(max_gradient_norm=-1.0)
+        RuleAgentConfig(max_gradient_norm=-1.0)
 
 
 def test_second_moment_carries_no_gradient():
@@ -144,7 +144,7 @@ def test_cosine_schedule():
     assert np.all(np.diff(fraction[4:13]) < 0)
 
 
-CONFIG = AgentConfig(learning_rate=0.01, num_environments=2, unroll_length=5)
+CONFIG = RuleAgentConfig(learning_rate=0.01, num_environments=2, unroll_length=5)
 
 
 def cosine(at, end):
@@ -175,7 +175,7 @@ SCHEDULES = {
 @pytest.mark.parametrize("learning_rate", [None, 0.3])
 def test_learning_rate_over_a_life(settings, expected, learning_rate):
     """10 steps per update; a constant gradient's update is the learning rate."""
-    optimizer: Any = AgentConfig(**{**vars(CONFIG), **settings}).optimizer(learning_rate)
+    optimizer: Any = RuleAgentConfig(**{**vars(CONFIG), **settings}).optimizer(learning_rate)
 
     def update(state, _):
         updates, state = optimizer.update(jnp.float32(3.0), state, jnp.float32(0.0))
@@ -197,10 +197,10 @@ def test_learning_rate_over_a_life(settings, expected, learning_rate):
 )
 def test_schedule_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        AgentConfig(**wrong)
+        RuleAgentConfig(**wrong)
 
 
 def test_learning_rate_falls_over_a_known_lifetime():
-    config = AgentConfig(end_learning_rate=0.1)
+    config = RuleAgentConfig(end_learning_rate=0.1)
     with pytest.raises(ValueError, match=r"end_learning_rate is 0.1 and agent.lifetime 0; expec"):
         config.optimizer()

@@ -11,7 +11,7 @@ import environments
 from agents import registry
 from agents.networks import NetworkConfig
 from agents.protocol import Agent
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from agents.search_space import CommonSettings
 from training import iteration
 
@@ -207,7 +207,7 @@ def test_settings_that_make_no_sense_are_refused(name, message):
 
 
 def test_searched_sizes_of_a_network_without_layers():
-    agent = AgentConfig(network=NetworkConfig(torso=(), model=0))
+    agent = RuleAgentConfig(network=NetworkConfig(torso=(), model=0))
     common = CommonSettings(agent, 100_000, 0.99)
     assert common.with_sizes({"num_environments": 4}).agent.network.torso == ()
     assert common.with_sizes({"width": 64, "layers": 2}).agent.network.torso == (64, 64)

@@ -14,11 +14,11 @@ from agents.muesli.algorithm import MuesliAgent
 from agents.muesli.config import MuesliConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent, RuleAgentConfig
 from tests.agents.common import Corridor
 from training import iteration, replay_sampling
 
-SMALL = AgentConfig(
+SMALL = RuleAgentConfig(
     network=NetworkConfig(torso=(4,)),
     num_environments=2,
     unroll_length=5,
@@ -28,7 +28,7 @@ SMALL = AgentConfig(
 )
 
 
-def batches(config: AgentConfig, count: int):
+def batches(config: RuleAgentConfig, count: int):
     """What the environments paid out to each update, and what it learned from."""
     rule = disco.ActorCritic()
     agent, dynamics = RuleAgent.create(config, Corridor(), rule), Corridor()
@@ -99,7 +99,7 @@ def test_config_refused(wrong, message):
         dataclasses.replace(SMALL, **wrong)
 
 
-@pytest.mark.parametrize("kind", [AgentConfig, MuesliConfig])
+@pytest.mark.parametrize("kind", [RuleAgentConfig, MuesliConfig])
 def test_rewards_are_scaled(kind):
     """The agent learns from the scaled rewards; a half of them is exact."""
     shared = {x.name: getattr(SMALL, x.name) for x in dataclasses.fields(SMALL)}
@@ -127,7 +127,7 @@ def test_rewards_are_scaled(kind):
 
 def test_learns_catch():
     """From returns around -0.6 to the best possible, 1."""
-    config = AgentConfig(
+    config = RuleAgentConfig(
         network=NetworkConfig(torso=(32,)),
         learning_rate=5e-3,
         num_environments=16,

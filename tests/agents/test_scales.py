@@ -14,12 +14,12 @@ import disco
 import environments
 from agents import scales
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent, RuleAgentConfig
 from environments.encodings import Encoded
 from tests.disco.common import random_trajectory
 from tests.disco.test_progress import progressing
 
-CONFIG = AgentConfig(
+CONFIG = RuleAgentConfig(
     network=NetworkConfig(torso=(6,), model=0, head=(5,)),
     learning_rate=1e-2,
     num_environments=3,

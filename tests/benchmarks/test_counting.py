@@ -9,7 +9,7 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from agents.rule_agent import RuleAgent, RuleAgentConfig, to_trajectory
 from benchmarks.scale import Product, count, flop, peak_bytes
 from disco import MetaNetworkSizes
 from disco_common.compilation import supported_options
@@ -139,7 +139,7 @@ def test_an_agents_update_as_xla_counts_it():
     )
     dynamics = environments.make("catch/8x8").dynamics
     agent = RuleAgent.create(
-        AgentConfig(
+        RuleAgentConfig(
             network=NetworkConfig(torso=(96,), model=48, head=(48,)),
             num_environments=64,
             batch_size=64,

@@ -12,7 +12,7 @@ import pytest
 
 from agents.dreamer.config import DreamerConfig
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common.configuration import from_config, from_json, to_config
 from evaluation.config import EvaluationConfig
 from launch.configs import ablations, grid57_laptop
@@ -27,7 +27,7 @@ from meta.config import MetaConfig, PopulationConfig
         grid57_laptop.get_config(),
         DiscoveryRunConfig(
             suite="catch/5x5",
-            agent=AgentConfig(network=NetworkConfig(torso=(), head=(3, 4))),
+            agent=RuleAgentConfig(network=NetworkConfig(torso=(), head=(3, 4))),
             population=PopulationConfig(size=1, lifetimes=(7,)),
             meta=MetaConfig(num_updates=6, segment_length=3, agents_at_once=2),
         ),

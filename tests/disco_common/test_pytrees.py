@@ -18,7 +18,7 @@ from agents.muzero.algorithm import MuZeroAgent
 from agents.muzero.config import MuZeroConfig
 from agents.ppo.algorithm import PPOAgent
 from agents.ppo.config import PPOConfig
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent, RuleAgentConfig
 from disco_common.pytrees import register_dataclass
 
 
@@ -66,7 +66,7 @@ AGENTS = {
     "dice": lambda: DiceAgent.create(DiceConfig(), CATCH),
     "muesli": lambda: MuesliAgent.create(MuesliConfig(), CATCH),
     "muzero": lambda: MuZeroAgent.create(MuZeroConfig(), CATCH),
-    "rule": lambda: RuleAgent.create(AgentConfig(), CATCH, disco.ActorCritic()),
+    "rule": lambda: RuleAgent.create(RuleAgentConfig(), CATCH, disco.ActorCritic()),
 }
 RULES = {
     name: functools.partial(disco.hand_designed, name) for name in ("actor_critic", "hand_set")

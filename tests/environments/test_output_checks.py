@@ -11,7 +11,7 @@ import pytest
 import disco
 import environments
 from agents.random_agent import RandomAgent
-from agents.rule_agent import AgentConfig, RuleAgent, make_agent
+from agents.rule_agent import RuleAgent, RuleAgentConfig, make_agent
 from environments import SimulatorError, output_checks
 from environments.names import with_arguments
 from environments.processes import SerialSimulators
@@ -100,7 +100,7 @@ def test_jax_environments_that_are_accepted(case):
 @pytest.mark.parametrize("case", ["vector", "integers", "dictionary"])
 def test_what_is_accepted_is_replayed_as_it_comes(case):
     task = environments.make(f"{MAKE}/{case}")
-    config = AgentConfig(num_environments=2, batch_size=4, unroll_length=3, replay_ratio=0.5)
+    config = RuleAgentConfig(num_environments=2, batch_size=4, unroll_length=3, replay_ratio=0.5)
     agent = make_agent(disco.ActorCritic(), config, task)
     key, dynamics = jax.random.key(0), dynamics_of(task)
 
@@ -175,7 +175,7 @@ def test_the_check_changes_no_episode():
 
 def test_an_agent_plays_where_an_observation_has_no_name():
     task = environments.make(named("empty keys"))
-    agent = RuleAgent.create(AgentConfig(), task.dynamics, disco.ActorCritic())
+    agent = RuleAgent.create(RuleAgentConfig(), task.dynamics, disco.ActorCritic())
     played = playing.play(agent, agent.init(jax.random.key(0)), task, 4, 2, seed=0)
     assert played.reward.sum() == 8.0
 

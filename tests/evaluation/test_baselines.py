@@ -20,7 +20,7 @@ from agents.ppo.config import PPOConfig
 from agents.rule_agent import RuleAgent
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders, tuned_algorithm
-from evaluation.evaluate import Experiment, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, tasks_of
 from tests.evaluation import common
 from tests.evaluation.common import BASELINES
 from tests.evaluation.test_evaluate import CONFIG as TINY
@@ -29,7 +29,7 @@ from training.passes import split_agent
 CONFIG = dataclasses.replace(TINY, baselines=BASELINES)
 TUNED = dataclasses.replace(TINY, baselines=tuple(f"{kind}_tuned" for kind in BASELINES))
 UNCHANGED = {kind: {} for kind in BASELINES}  # Tuned settings: the first trial's.
-(TASK,) = resolve(["catch/5x5"])
+(TASK,) = tasks_of(["catch/5x5"])
 
 
 def tuned(name: str, settings, config: EvaluationConfig = CONFIG) -> Any:
@@ -213,7 +213,7 @@ def test_settings_are_those_of_the_algorithm():
 def test_has_the_scores_that_its_users_know(baseline, task, least, over_seeds, tmp_path):
     config = EvaluationConfig(baselines=(baseline,), seeds=3)
     (_, contender) = make_contenders([], config)
-    scores = common.train(resolve([f"gymnax/{task}"]), contender, config, tmp_path)
+    scores = common.train(tasks_of([f"gymnax/{task}"]), contender, config, tmp_path)
     assert over_seeds(scores.window.mean_return) >= least
 
 

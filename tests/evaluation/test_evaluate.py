@@ -12,14 +12,14 @@ import pytest
 
 import disco
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders, rule_contenders
-from evaluation.evaluate import Experiment, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, tasks_of
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(8,), model=8, head=(8,)),
         learning_rate=1e-2,
         num_environments=3,
@@ -51,7 +51,7 @@ def rule_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tasks():
-    return resolve(["catch/5x5", "deep_sea/5"])
+    return tasks_of(["catch/5x5", "deep_sea/5"])
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_other_tasks_and_batching_change_nothing(folder, rule_file, tasks, tmp_p
         c for c in make_contenders(rule_contenders([rule_file], config), config) if c.name == "tiny"
     ]
     alone = common.train(
-        resolve(["catch/5x5"]), contender, dataclasses.replace(config, seeds=1), tmp_path
+        tasks_of(["catch/5x5"]), contender, dataclasses.replace(config, seeds=1), tmp_path
     )
     beside = common.load(folder, tasks, contender, config)
     np.testing.assert_array_equal(alone.curve.return_sum[0, 0], beside.curve.return_sum[0, 0])
@@ -201,7 +201,7 @@ def test_other_tasks_and_batching_change_nothing(folder, rule_file, tasks, tmp_p
 def test_actor_critic_learns_catch(tmp_path):
     config = EvaluationConfig(seeds=2, budget=20_000)
     scores = {
-        c.kind: common.train(resolve(["catch/5x5"]), c, config, tmp_path).window.mean_return
+        c.kind: common.train(tasks_of(["catch/5x5"]), c, config, tmp_path).window.mean_return
         for c in make_contenders([], config)
         if c.kind in ("random", "actor_critic")
     }
@@ -225,7 +225,7 @@ def test_config_out_of_range(changes, message):
 
 def test_names_that_do_not_fit(rule_file, tmp_path):
     with pytest.raises(ValueError, match="'no_such_suite'"):
-        resolve(["no_such_suite"])
+        tasks_of(["no_such_suite"])
     with pytest.raises(FileNotFoundError, match=r"'nowhere\.npz' does not exist"):
         make_contenders(rule_contenders(["nowhere.npz"], CONFIG), CONFIG)
     with pytest.raises(ValueError, match="also be called"):

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import Experiment, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, tasks_of
 from evaluation.executors import ATTEMPTS, Job, JobsFailedError, LocalExecutor, RayExecutor, silent
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(8,), model=4, head=()),
         learning_rate=1e-2,
         num_environments=2,
@@ -120,7 +120,7 @@ def test_a_worker_that_is_killed_is_replaced(executors, tmp_path):
 
 @pytest.mark.slow
 def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, tmp_path):
-    tasks, contenders = resolve(TASKS[:1]), make_contenders([], CONFIG)
+    tasks, contenders = tasks_of(TASKS[:1]), make_contenders([], CONFIG)
     there, here = tmp_path / "ray", tmp_path / "local"
     there.mkdir()
     here.mkdir()
@@ -151,7 +151,7 @@ def test_ray_makes_the_same_results_and_only_those_that_are_missing(executors, t
 
 @pytest.mark.slow
 def test_runs_that_cannot_be_kept_are_named_and_the_others_are_made(tmp_path):
-    tasks, contenders = resolve(TASKS), make_contenders([], CONFIG)
+    tasks, contenders = tasks_of(TASKS), make_contenders([], CONFIG)
     blocked = tmp_path / "runs" / "random" / "deep_sea_4"
     blocked.mkdir(parents=True)
     (blocked / "seed_1").touch()  # Where a folder should be.

@@ -13,7 +13,7 @@ import pytest
 
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common import stopping
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import Contender, make_contenders, rule_contenders
@@ -28,7 +28,7 @@ from training.records import Records
 
 RULE = "three_families"
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(8,), model=8, head=(8,)),
         num_environments=2,
         unroll_length=8,

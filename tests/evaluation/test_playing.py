@@ -10,7 +10,7 @@ from agents import pictures
 from agents.networks import NetworkConfig
 from agents.random_agent import RandomAgent
 from agents.registry import Algorithm, ConfiguredAlgorithm, TrainingReport
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from environments.simulators import Episode
 from evaluation import playing
 from evaluation.config import EvaluationConfig
@@ -18,7 +18,7 @@ from evaluation.contenders import Contender, make_contenders
 from evaluation.runs import ContenderRun, train_runs
 
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(8,), model=8, head=(8,)),
         num_environments=4,
         unroll_length=8,

@@ -10,7 +10,7 @@ import pytest
 
 import environments
 from evaluation import storage
-from evaluation.evaluate import Experiment, check, resolve
+from evaluation.evaluate import Experiment, check, tasks_of
 from evaluation.results import Episodes
 from tests.evaluation import common
 from training.records import EpisodeSums, Records
@@ -87,7 +87,7 @@ def test_tasks_never_share_a_result(tmp_path):
 
 
 def tasks_named(*names: str) -> list[environments.Environment]:
-    (task,) = resolve(["catch/5x5"])
+    (task,) = tasks_of(["catch/5x5"])
     return [environments.Environment(name, task.dynamics) for name in names]
 
 

@@ -79,7 +79,7 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
     from agents import registry
     from disco_common.configuration import from_config
     from evaluation import contenders, loading
-    from evaluation.evaluate import resolve
+    from evaluation.evaluate import tasks_of
     from launch import report
     from launch.support import evaluation_flags, sweeps
     from launch.support.command_flags import listed_paths, parse_config
@@ -87,9 +87,11 @@ def read(flag: str, value: str, folder: pathlib.Path) -> str:
     from tests.evaluation.common import CONFIG
 
     if flag == "--suite":
-        made: Any = [task.name for task in resolve(evaluation_flags.listed(value))]
+        made: Any = [task.name for task in tasks_of(evaluation_flags.listed(value))]
     elif flag == "--env_kwargs":
-        made = [x.name for x in resolve(evaluation_flags.suites_of("gymnasium/CartPole-v1", value))]
+        made = [
+            x.name for x in tasks_of(evaluation_flags.suites_of("gymnasium/CartPole-v1", value))
+        ]
     elif flag == "--rule":
         rules = listed_paths([value])
         made = [

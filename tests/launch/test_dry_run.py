@@ -10,7 +10,7 @@ import jax
 import pytest
 
 import environments
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
 from evaluation.evaluate import Experiment, runs_of
@@ -55,7 +55,7 @@ def test_runs_that_do_not_fit_in_memory_are_refused_before_one_is_measured(tmp_p
 
 @pytest.mark.parametrize(("devices", "rate"), [(1, "2,000"), (2, "4,000")])
 def test_speed_is_that_of_all_runs_of_a_pass(tmp_path, capsys, monkeypatch, devices, rate):
-    config = dataclasses.replace(CONFIG, budget=100_000, agent=AgentConfig())
+    config = dataclasses.replace(CONFIG, budget=100_000, agent=RuleAgentConfig())
     clock, reported = [0.0], []
 
     def train(group, config, group_folder, report):

@@ -12,7 +12,7 @@ from disco_common import terminal
 from disco_common.plugins import PluginError
 from environments import registry
 from evaluation import contenders
-from evaluation.evaluate import resolve
+from evaluation.evaluate import tasks_of
 from launch.support.command_flags import listed_paths
 from tests.common import at_once
 from tests.disco.common import small_rule
@@ -176,16 +176,16 @@ def test_an_environment_that_cannot_be_is_refused_at_once(name):
     if name.startswith("gymnasium/"):
         pytest.importorskip("gymnasium")
     with at_once(), pytest.raises((ValueError, ImportError)) as caught:
-        resolve([name])
+        tasks_of([name])
     assert SUITES[name] in str(caught.value)
 
 
 def test_all_names_are_looked_up_before_anything_is_made(monkeypatch):
     monkeypatch.setattr(registry, "make", lambda name: pytest.fail(f"{name} was made."))
     with pytest.raises(PluginError, match="'os:system'"):
-        resolve(["catch/5x5", "os:system"])
+        tasks_of(["catch/5x5", "os:system"])
     with pytest.raises(ValueError, match="no suite or environment 'nothing'"):
-        resolve(["catch/5x5", "nothing"])
+        tasks_of(["catch/5x5", "nothing"])
     for rules, others in ((["json:loads"], ()), ([], ["os:system"]), (["/dev/zero"], ())):
         with pytest.raises((PluginError, FileNotFoundError)):
             contenders.make_contenders(contenders.rule_contenders(rules, CONFIG), CONFIG, others)

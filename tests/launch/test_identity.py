@@ -12,13 +12,13 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common.checkpoints import CheckpointError, Checkpoints
 from environments.suites.sokoban import generator
 from evaluation import tuned_settings
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders, rule_contenders
-from evaluation.evaluate import Experiment, resolve
+from evaluation.evaluate import Experiment, tasks_of
 from evaluation.rules import fingerprint
 from evaluation.tuned_settings import (
     SHIPPED,
@@ -144,7 +144,7 @@ def test_rule_of_the_zoo_is_copied_too(tmp_path):
 # Of an evaluation: rules.
 
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(), model=4, head=()),
         num_environments=2,
         unroll_length=5,
@@ -160,7 +160,7 @@ CONFIG = EvaluationConfig(
 
 
 def run(rules, suites, config, workdir, **others):
-    experiment = Experiment(resolve(suites), config, pathlib.Path(workdir))
+    experiment = Experiment(tasks_of(suites), config, pathlib.Path(workdir))
     evaluations.run_evaluation(evaluate_flags(*rules, **others), experiment)
 
 

@@ -12,7 +12,7 @@ import pytest
 import disco
 import environments
 from disco_common import stopping
-from evaluation.evaluate import resolve
+from evaluation.evaluate import tasks_of
 from evaluation.loading import load_agent
 from evaluation.report.discoveries import Probe, best_probe, read_metrics, read_probes
 from evaluation.report.stored import merge, read_manifest
@@ -128,7 +128,7 @@ def test_a_run_that_is_stopped_in_a_probe_ends_the_same(finished, tmp_path, monk
 
 @pytest.mark.slow
 def test_a_probe_of_another_rule_is_made_again(tmp_path, caplog):
-    own = discovery_rules.Probes(SETTINGS, resolve([SETTINGS.suite]))
+    own = discovery_rules.Probes(SETTINGS, tasks_of([SETTINGS.suite]))
     zoo = disco.load("grid57")
     random = disco.DiscoveredRule.create(jax.random.key(1), zoo.sizes, num_bins=11, max_value=5.0)
     own.make(tmp_path, 7, random, {})
@@ -150,7 +150,7 @@ def test_without_reference_scores_there_are_no_probes(caplog):
     own = discovery_rules.Probes(SETTINGS, [environments.make("catch/4x3")])
     assert own.interval == 0
     assert "No task of the suite has reference scores" in caplog.text
-    assert discovery_rules.Probes(SETTINGS, resolve([SETTINGS.suite])).interval == 2
+    assert discovery_rules.Probes(SETTINGS, tasks_of([SETTINGS.suite])).interval == 2
 
 
 def test_bad_settings_are_refused():
@@ -159,7 +159,7 @@ def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match=r"budget is 1 environment steps; expected at least one"):
         discovery_rules.Probes(
             dataclasses.replace(SETTINGS, probe=ProbeConfig(interval=1, budget=1)),
-            resolve([SETTINGS.suite]),
+            tasks_of([SETTINGS.suite]),
         )
 
 

@@ -11,7 +11,7 @@ from disco_common.configuration import from_config, to_config
 from environments import registry
 from evaluation import playing
 from evaluation.published import published_tables
-from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop
+from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_laptop, varied
 from launch.support import evaluation_flags
 from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from launch.support.evaluation_flags import listed
@@ -54,10 +54,10 @@ def test_the_papers_numbers_of_discovery():
     larger = disco103.get_config()
     members = [name for suite in larger.suite.split(",") for name in registry.members_of(suite)]
     assert 2 * len(members) == larger.population.size == 206
-    agents = larger.family_agents
-    assert agents["dmlab"].network.memory == 256
-    assert agents["dmlab"].frame_stack == 1
-    assert agents["dmlab"].unroll_length == agent.unroll_length
+    of_dmlab = larger.agent_of("dmlab/rooms_watermaze")
+    assert (of_dmlab.network.memory, of_dmlab.frame_stack) == (256, 1)
+    assert of_dmlab.unroll_length == agent.unroll_length
+    assert larger.agent_of("atari/Pong") == larger.agent
 
 
 def test_the_initial_rule_of_disco57_is_drawn_as_the_releases():
@@ -104,11 +104,36 @@ def test_a_mixed_population_has_a_group_for_each_kind_of_environment():
     ]
 
 
-@pytest.mark.parametrize("entry", ["dmlab", "dmlab:", "dmlab: width=3", "dmlab: memory=big"])
+@pytest.mark.parametrize(
+    "entry",
+    ["dmlab", "dmlab:", "dmlab: width=3", "dmlab: memory=big", "dmlab: memory=2x2", "a: torso=8x"],
+)
 def test_malformed_families(entry):
     settings = dataclasses.replace(disco57.get_config(), families=(entry,))
     with pytest.raises(ValueError, match=r"families has .*expected a family, a colon"):
         assert settings.family_agents
+
+
+def test_agents_of_varied_tasks_have_networks_and_updates_of_their_own():
+    settings = varied.get_config()
+    by_name = {x.name: settings.agent_of(x.name) for x in environments.suite("varied_16")}
+    wide, cart = by_name["varied/005_rooms_view"], by_name["varied/003_cart_state"]
+    assert wide.network.torso == wide.network.head == (128,)
+    assert by_name["varied/002_mdp_features"].network.torso == (64, 64)
+    assert (cart.num_environments, cart.batch_size, cart.replay_ratio) == (8, 16, 0.5)
+    assert by_name["varied/000_grid_planes"] == settings.agent
+    assert {x.steps_per_update for x in by_name.values()} == {32, 64, 128}
+
+
+def test_families_whose_updates_do_not_fit():
+    settings = dataclasses.replace(
+        varied.get_config(), families=("varied/*_cart_state: num_environments=9",)
+    )
+    with pytest.raises(ValueError, match="num_environments 9 beside batch_size 8"):
+        assert settings.family_agents
+    changed = dataclasses.replace(settings, families=("varied: num_environments=4",))
+    with pytest.raises(ValueError, match=r"'varied' an update after 64 .*; expected 32, .*_es'"):
+        changed.require_equal_updates()
 
 
 @pytest.mark.parametrize(

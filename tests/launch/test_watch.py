@@ -16,16 +16,16 @@ from PIL import Image
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common import plugins
 from evaluation import films, playing
 from evaluation.config import EvaluationConfig
-from evaluation.evaluate import Experiment, resolve
+from evaluation.evaluate import Experiment, tasks_of
 from evaluation.loading import load_agent
 from launch.support import evaluations
 from tests.launch.common import evaluate_flags, outcomes
 
-AGENT = AgentConfig(
+AGENT = RuleAgentConfig(
     network=NetworkConfig(torso=(8,), model=8, head=(8,), memory=6),
     frame_stack=3,
     num_environments=2,
@@ -51,7 +51,7 @@ def workdir(tmp_path_factory) -> pathlib.Path:
     rule = disco.DiscoveredRule.create(jax.random.key(0), sizes, num_bins=11, max_value=5.0)
     disco.save(rule, folder / "mine.npz")
     values = evaluate_flags(folder / "mine.npz", agent=["ppo/learning_rate=0.001"])
-    evaluations.run_evaluation(values, Experiment(resolve(TASKS), CONFIG, folder / "runs"))
+    evaluations.run_evaluation(values, Experiment(tasks_of(TASKS), CONFIG, folder / "runs"))
     (folder / "mine.npz").unlink()
     return folder / "runs"
 

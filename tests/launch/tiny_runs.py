@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from disco_common.checkpoints import Checkpoints
-from evaluation.evaluate import resolve
+from evaluation.evaluate import tasks_of
 from launch.support.command_flags import split_values
 from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from meta.estimators.meta_gradient import MetaGradient
@@ -48,7 +48,7 @@ def tiny_discovery() -> MetaGradient:
 
 def discovery_of(settings: DiscoveryRunConfig) -> MetaGradient:
     """The discovery run of some settings. Nothing is compiled."""
-    return MetaGradient(settings, resolve(split_values(settings.suite)), make_rule(settings))
+    return MetaGradient(settings, tasks_of(split_values(settings.suite)), make_rule(settings))
 
 
 def final_state(

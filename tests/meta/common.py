@@ -6,7 +6,7 @@ from typing import Any
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco import MetaNetworkSizes
 from meta.config import DiscoveryConfig, MetaConfig, PopulationConfig, ValueFunctionConfig
 from meta.estimators.meta_gradient import MetaGradient
@@ -27,7 +27,7 @@ SIZES = MetaNetworkSizes(
     agent_features=1,
 )
 NUM_UPDATES = 2
-AGENT = AgentConfig(
+AGENT = RuleAgentConfig(
     network=NetworkConfig(torso=(8,), model=8, head=()),
     learning_rate=1e-2,
     num_environments=2,

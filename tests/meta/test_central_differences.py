@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, LearnerState, RuleAgent, to_trajectory
+from agents.rule_agent import LearnerState, RuleAgent, RuleAgentConfig, to_trajectory
 from meta import inner_loop
 from meta.config import ObjectiveConfig
 from meta.objective import meta_loss, target_statistics
@@ -29,7 +29,7 @@ from tests.meta.common import small_rule
 from training import iteration
 
 K = 3
-EXPERIENCE = AgentConfig(
+EXPERIENCE = RuleAgentConfig(
     network=NetworkConfig(torso=(6,), memory=4, model=4, head=()),
     num_environments=3,
     unroll_length=4,
@@ -67,8 +67,8 @@ NO_INFLUENCE: dict[str, str] = {}
 
 def test_every_setting_of_an_agent_is_covered():
     """A new field is given another value in CASES, or a reason in NO_INFLUENCE."""
-    default = AgentConfig()
-    names = {field.name for field in dataclasses.fields(AgentConfig)}
+    default = RuleAgentConfig()
+    names = {field.name for field in dataclasses.fields(RuleAgentConfig)}
     covered = {
         name
         for name in names

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 import disco
 from disco_common.checkpoints import Checkpoints
-from evaluation.evaluate import resolve
+from evaluation.evaluate import tasks_of
 from evaluation.report.discoveries import read_metrics
 from launch.support.discoveries import discover
 from launch.support.discovery_config import DiscoveryRunConfig, make_rule
@@ -48,7 +48,7 @@ def settings(estimator: str, **changes) -> DiscoveryRunConfig:
 
 @functools.cache
 def make(config: DiscoveryRunConfig):
-    return make_discovery(config, resolve([config.suite]), make_rule(config))
+    return make_discovery(config, tasks_of([config.suite]), make_rule(config))
 
 
 @pytest.mark.parametrize("estimator", ["persistent_es", "hybrid"])

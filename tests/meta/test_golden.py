@@ -10,7 +10,7 @@ import numpy as np
 
 import disco
 from agents.networks import Network, NetworkConfig
-from agents.rule_agent import AgentConfig, LearnerState, RuleAgent
+from agents.rule_agent import LearnerState, RuleAgent, RuleAgentConfig
 from disco import values
 from disco.architectures import linear
 from disco.rule_files import _PUBLISHED_NAMES
@@ -114,7 +114,7 @@ class _Linear(Network):
 def _meta_gradient(case: Case, rule: disco.DiscoveredRule, given: Mapping[str, jax.Array]):
     """K updates of the linear agent, the objective after them, and its gradient by the rule."""
     agent = RuleAgent(
-        config=AgentConfig(learning_rate=float(case.attrs["lr"])),
+        config=RuleAgentConfig(learning_rate=float(case.attrs["lr"])),
         network=_Linear(NetworkConfig(), Specs(None, num_actions=2), shapes=()),
         rule=rule,
     )

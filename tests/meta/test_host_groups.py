@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import environments
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common.checkpoints import Checkpoints
 from environments import SimulatorError, output_checks
 from environments.processes import SerialSimulators
@@ -34,7 +34,7 @@ TASKS = (
 
 def make(
     lifetime: int = 3,
-    agent: AgentConfig = AGENT,
+    agent: RuleAgentConfig = AGENT,
     tasks=(*TASKS, TASKS[1]),
     size: int = 4,
     **meta: Any,

@@ -17,14 +17,14 @@ from agents.history import HistorySpec
 from agents.networks import NetworkConfig
 from agents.protocol import Agent, ReplaySpec, Requirements, Update, UpdateSpec
 from agents.random_agent import RandomAgent
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent, RuleAgentConfig
 from disco_common import stopping
 from training import device, records
 from training.records import Records, Run
 from training.schedule import TrainingConfig
 
 TASK = environments.make("catch/4x3")
-CONFIG = AgentConfig(
+CONFIG = RuleAgentConfig(
     network=NetworkConfig(torso=(4,)),
     num_environments=2,
     unroll_length=5,

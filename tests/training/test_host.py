@@ -14,14 +14,14 @@ import environments
 from agents.networks import NetworkConfig
 from agents.protocol import ReplaySpec, Requirements, Update, UpdateSpec
 from agents.random_agent import RandomAgent
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from disco_common import stopping
 from disco_common.json_lines import JsonLines
 from environments import SimulatorError
 from environments.processes import SerialSimulators
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import Experiment, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, tasks_of
 from tests.agents.common import HostCorridors
 from tests.evaluation import common
 from training import host
@@ -29,7 +29,7 @@ from training.records import Run
 from training.schedule import TrainingConfig
 
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(8,), model=4, head=(4,)),
         num_environments=3,
         unroll_length=5,
@@ -238,7 +238,7 @@ def test_the_random_policy_goes_on_where_it_was_stopped(tmp_path):
 
 
 def test_an_evaluation_of_both_kinds_of_environment(tmp_path):
-    tasks = (TASK, *resolve(["catch/3x3"]))
+    tasks = (TASK, *tasks_of(["catch/3x3"]))
     found = evaluate(Experiment(tasks, CONFIG, tmp_path), make_contenders([], CONFIG)).evaluation
     assert found.scores["hand_set"][0].tolist() == [6.0, 6.0]
     assert np.isfinite(found.scores["hand_set"]).all()
@@ -260,7 +260,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
         match=r"hand_set on corridor/host, .* GiB are free.*agent\.replay_capacity",
     ):
         evaluate(Experiment([TASK], config, tmp_path), make_contenders([], config))
-    tasks = resolve(["control_proprio/cartpole_swingup"])
+    tasks = tasks_of(["control_proprio/cartpole_swingup"])
     with pytest.raises(ValueError, match="continuous actions"):
         evaluate(Experiment(tasks, CONFIG, tmp_path), make_contenders([], CONFIG))
     assert not (tmp_path / "runs").exists()
@@ -270,7 +270,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_starts(tmp_path):
 def test_actor_critic_learns_in_a_host_environment(tmp_path):
     """BSuite's Catch: 1 is a caught ball, -1 a missed one."""
     config = EvaluationConfig(
-        agent=AgentConfig(
+        agent=RuleAgentConfig(
             network=NetworkConfig(torso=(32,)),
             num_environments=8,
             unroll_length=16,
@@ -283,7 +283,7 @@ def test_actor_critic_learns_in_a_host_environment(tmp_path):
     )
     contenders = {c.kind: c for c in make_contenders([], config)}
     scores = {
-        kind: common.train(resolve(["bsuite/catch/0"]), c, config, tmp_path).window.mean_return
+        kind: common.train(tasks_of(["bsuite/catch/0"]), c, config, tmp_path).window.mean_return
         for kind, c in contenders.items()
     }
     assert scores["random"] < -0.3

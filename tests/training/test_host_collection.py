@@ -13,14 +13,14 @@ import environments
 from agents.networks import NetworkConfig
 from agents.protocol import Mode, ReplaySpec, Requirements, UpdateSpec
 from agents.random_agent import RandomAgent
-from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from agents.rule_agent import RuleAgent, RuleAgentConfig, to_trajectory
 from tests.agents.common import HostCorridors, assert_corridor, assert_in_all
 from training import collection
 from training.host_collection import HostActor
 from training.host_pipeline import HostPipeline
 
 BATCH, LENGTH = 3, 7
-CONFIG = AgentConfig(
+CONFIG = RuleAgentConfig(
     network=NetworkConfig(torso=(4,), memory=3, model=4, head=(4,)),
     num_environments=BATCH,
     unroll_length=LENGTH,

@@ -10,13 +10,13 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, RuleAgent
+from agents.rule_agent import RuleAgent, RuleAgentConfig
 from training import device
 from training.device_program import Lifetimes
 from training.records import Run
 from training.schedule import TrainingConfig
 
-CONFIG = AgentConfig(
+CONFIG = RuleAgentConfig(
     network=NetworkConfig(torso=(8,), model=0, head=()),
     learning_rate=0.0,
     num_environments=4,

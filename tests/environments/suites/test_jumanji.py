@@ -9,13 +9,13 @@ import pytest
 
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from environments import EnvironmentNameError, MissingPackageError, registry
 from environments.base import promoting, stream
 from environments.suites import jumanji as suite
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import make_contenders
-from evaluation.evaluate import resolve
+from evaluation.evaluate import tasks_of
 from tests.environments.streams import dynamics_of
 from tests.environments.test_protocol import start_whose_types_stay
 from tests.evaluation import common
@@ -216,14 +216,14 @@ def test_a_vector_of_choices_is_one_action():
 
 def test_a_rule_learns_on_it(tmp_path):
     network = NetworkConfig(torso=(8,), model=8, head=(8,))
-    agent = AgentConfig(
+    agent = RuleAgentConfig(
         network=network, num_environments=3, unroll_length=5, batch_size=4, replay_capacity=8
     )
     config = EvaluationConfig(
         agent=agent, seeds=1, budget=300, baselines=("hand_set",), num_points=2
     )
     (_, contender) = make_contenders([], config)
-    scores = common.train(resolve(["jumanji/Knapsack-v1"]), contender, config, tmp_path)
+    scores = common.train(tasks_of(["jumanji/Knapsack-v1"]), contender, config, tmp_path)
     assert 0.0 < float(scores.window.mean_return[0, 0]) < 25.0
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from environments.simulators import Episode
 from evaluation import storage
 from evaluation.contenders import make_contenders, rule_contenders
-from evaluation.evaluate import Experiment, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, tasks_of
 from evaluation.report import run_files
 from evaluation.report.html_report import write_report
 from evaluation.report.stored import merge, read_manifest
@@ -229,6 +229,6 @@ def test_a_finished_evaluation_has_the_scores_of_bsuite(bsuite_runs, tmp_path):
     shutil.copytree(bsuite_runs, folder)
     one = read_manifest(folder)
     contenders = make_contenders(rule_contenders(["grid57"], one.config), one.config)
-    written = evaluate(Experiment(resolve(one.tasks), one.config, folder), contenders)
+    written = evaluate(Experiment(tasks_of(one.tasks), one.config, folder), contenders)
     assert folder / "bsuite.csv" in written.files
     assert "bsuite's own scores, by experiment and tag, are in bsuite.csv." in written.remarks

@@ -10,7 +10,7 @@ import pytest
 import disco
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig, RuleAgent, to_trajectory
+from agents.rule_agent import RuleAgent, RuleAgentConfig, to_trajectory
 from disco.types import taken
 from evaluation import playing
 from evaluation.config import EvaluationConfig
@@ -31,7 +31,7 @@ from evaluation.studies.predictions import (
 from tests.disco.common import TEN_FEATURES, small_rule
 from training import iteration
 
-CONFIG = AgentConfig(
+CONFIG = RuleAgentConfig(
     network=NetworkConfig(torso=(16,), model=8, head=(8,)),
     num_environments=4,
     unroll_length=8,

@@ -7,14 +7,14 @@ import pytest
 
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.evaluate import Experiment
 from evaluation.scoring import references
 from evaluation.studies import reference_scores as study
 
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(8,), model=8, head=(8,)),
         num_environments=4,
         unroll_length=8,

@@ -6,7 +6,7 @@ import pytest
 
 import environments
 from agents.networks import NetworkConfig
-from agents.rule_agent import AgentConfig
+from agents.rule_agent import RuleAgentConfig
 from evaluation.config import EvaluationConfig
 from evaluation.contenders import (
     make_contenders,
@@ -20,7 +20,7 @@ from evaluation.studies.robustness import OPTIMIZER, REPLAY, SIZE, Variation, va
 from tests.evaluation import common
 
 CONFIG = EvaluationConfig(
-    agent=AgentConfig(
+    agent=RuleAgentConfig(
         network=NetworkConfig(torso=(8,), channels=(), model=4, head=(8,)),
         learning_rate=3e-3,
         num_environments=2,
@@ -36,7 +36,7 @@ CONFIG = EvaluationConfig(
 )
 
 
-def agent_of(variation: Variation) -> AgentConfig:
+def agent_of(variation: Variation) -> RuleAgentConfig:
     return variation.contender.configured.config.agent
 
 

@@ -11,7 +11,7 @@ from evaluation.contenders import (
     make_contenders,
     rule_contenders,
 )
-from evaluation.evaluate import Experiment, evaluate, resolve
+from evaluation.evaluate import Experiment, evaluate, tasks_of
 from evaluation.studies import tuning
 from tests.evaluation.test_evaluate import CONFIG as TINY
 
@@ -93,7 +93,7 @@ def test_scores_are_between_the_random_policy_and_the_best_trial_of_each_task():
 
 
 def test_the_best_settings_are_written_and_used(tmp_path):
-    tasks = resolve(["catch/5x5"])
+    tasks = tasks_of(["catch/5x5"])
     config = dataclasses.replace(CONFIG, baselines=("ppo",))
     tune = tmp_path / "tuning"
     experiment = Experiment(tasks, config, tune)
