@@ -2,16 +2,20 @@
 
     python -m benchmarks.estimators --workdir=runs/estimators
 
-For a rule and a task it measures, with the discovery's agents and lifetimes of 100 updates,
+For a rule and a task it measures, with the agents of `launch/configs/varied.py` and lifetimes of
+400 updates,
 
 - the derivative of the lifetime's score (the mean return of its last fifth) in random directions of
-  the meta-parameters, by antithetic differences with common random numbers, from two seeds. Of a
-  direction that is drawn from the standard normal distribution the mean square of it is the squared
-  norm of the score's gradient;
+  the meta-parameters, by antithetic differences with common random numbers, from two disjoint sets
+  of seeds. Of a direction that is drawn from the standard normal distribution the mean square of it
+  is the squared norm of the score's gradient;
 - the meta-gradient of an agent, averaged over its lifetime, for several K, with and without the
-  meta-value function, from the same seeds;
-- the score's derivative along each mean meta-gradient, by lifetimes as above but of another seed.
+  meta-value function, from two seeds;
+- the score's derivative along each mean meta-gradient, by lifetimes as above but of other seeds.
   By the gradient's norm it is the cosine of the two.
+
+The meta-parameters are those of the layer that weighs advantages, temperature and step
+(`disco.anchored.PRIOR`), 100 numbers or fewer; for a rule without it, all.
 
 Results are one JSON line for each rule and task, in `estimators.jsonl`; started again, the command
 goes on where it was. Then it prints the table.
@@ -35,10 +39,11 @@ from jaxtyping import Array, Float, Int, PyTree
 import disco
 import environments
 from agents.rule_agent import make_agent
+from disco.anchored import PRIOR
 from disco_common import compilation, keys
 from disco_common.keys import Purpose
 from evaluation.studies import ablations
-from launch.configs import grid57_laptop
+from launch.configs import varied
 from launch.support import commands
 from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig
 from meta.groups import AgentGroup, make_groups
@@ -47,20 +52,18 @@ from meta.population import init_member, meta_optimizer
 from training.device_program import Lifetimes
 from training.schedule import TrainingConfig
 
-NUM_UPDATES = 100  # Of a lifetime.
-BASE = grid57_laptop.get_config()
-TASKS = tuple(
-    f"varied/{name}"
-    for name in (
-        "002_mdp_features",
-        "018_mdp_features",
-        "003_cart_state",
-        "019_cart_state",
-        "008_grid_projected_64",
-        "024_grid_projected_64",
-    )
+NUM_UPDATES = 400  # Of a lifetime.
+BASE = varied.get_config()
+TASKS = (
+    "varied/010_mdp_distracted_128",
+    "varied/011_bandit_features",
+    "varied/013_rooms_projected_128",
+    "varied/015_cart_distracted_32",
+    "varied/001_rooms_planes",
+    "varied/000_grid_planes",
 )
 TRUNCATIONS = (1, 5, 20, 100)
+_SEEDS = (1, 2), (3, 4)  # Of the derivatives; those along meta-gradients have seeds from 5.
 _PUBLISHED = RuleConfig(
     sizes=dataclasses.replace(BASE.rule.sizes, prior_outputs=0, agent_features=0, prior_features=0),
     num_bins=21,
@@ -69,14 +72,16 @@ _PUBLISHED = RuleConfig(
 _STEPS = (0.1, 1.0)  # Norms of the changes along a meta-gradient.
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/estimators", "Folder of the results.")
-_RULES = flags.DEFINE_list("rules", ["hand_set", "three_families", "random"], "Names of rules.")
-_DIRECTIONS = flags.DEFINE_integer("directions", 32, "Random directions.", lower_bound=2)
-_SIGMA = flags.DEFINE_float("sigma", 0.05, "Length of the steps along them, by coordinate.")
+_RULES = flags.DEFINE_list(
+    "rules", ["start", "three_families", "random"], "Of the zoo, start, random, or files."
+)
+_DIRECTIONS = flags.DEFINE_integer("directions", 48, "Random directions.", lower_bound=2)
+_SIGMA = flags.DEFINE_float("sigma", 0.1, "Length of the steps along them, by coordinate.")
 
 
 def rule_of(name: str) -> disco.DiscoveredRule:
-    """Return a rule: `random` of the published form, `hand_set`, or one of the zoo or a file."""
-    settings = {"random": _PUBLISHED, "hand_set": BASE.rule}.get(name)
+    """Return a rule: `random` of the published form, `start` of `varied`, or one that is saved."""
+    settings = {"random": _PUBLISHED, "start": BASE.rule}.get(name)
     if settings is None:
         return ablations.load(name)
     return ablations.create(jax.random.key(0), is_published=False, **settings.of_rule)
@@ -84,11 +89,12 @@ def rule_of(name: str) -> disco.DiscoveredRule:
 
 def config_of(num_updates: int) -> DiscoveryRunConfig:
     """Return the discovery's settings with K = `num_updates` and one lifetime."""
-    agent = dataclasses.replace(BASE.agent, adapts_rewards=True, adapts_steps=True)
-    budget = NUM_UPDATES * agent.steps_per_update
+    budget = NUM_UPDATES * BASE.agent.steps_per_update
     return dataclasses.replace(
         BASE,
-        agent=dataclasses.replace(agent, lifetime=budget),
+        estimator="meta_gradient",
+        families=(),  # So that all tasks have equal agents.
+        agent=dataclasses.replace(BASE.agent, lifetime=budget),
         meta=dataclasses.replace(BASE.meta, num_updates=num_updates),
         population=dataclasses.replace(
             BASE.population, size=1, lifetimes=(budget,), first_reset_after=0
@@ -96,15 +102,25 @@ def config_of(num_updates: int) -> DiscoveryRunConfig:
     )
 
 
+def measured_places(rule: disco.DiscoveredRule) -> Int[np.ndarray, "n"]:
+    """Return the places, in the vector of all, of the meta-parameters that are measured."""
+    layers = {PRIOR} if PRIOR in rule.parameters else {*rule.parameters}
+    marks = {
+        name: jax.tree.map(lambda x, is_one=name in layers: jnp.full(x.shape, is_one), layer)
+        for name, layer in rule.parameters.items()
+    }
+    return np.flatnonzero(ravel_pytree(dataclasses.replace(rule, parameters=marks))[0])
+
+
 def mean_meta_gradients(
     rule: disco.DiscoveredRule,
     task: environments.Environment,
     num_updates: int,
     seed: int,
-) -> dict[str, tuple[Float[np.ndarray, "R"], float]]:
+) -> dict[str, tuple[Float[np.ndarray, "n"], float]]:
     """Return the mean of the meta-gradients of a lifetime, and the mean of their squared norms.
 
-    By name: with the meta-value function, and with 0 in its place.
+    Of the places that are measured. By name: with the meta-value function, and with 0 in its place.
     """
     (group,) = make_groups(config_of(num_updates), (task,), rule, 1)
     # Parameters of tasks are arguments, so that tasks of equal dynamics share a program.
@@ -115,7 +131,8 @@ def mean_meta_gradients(
         total, squares = _sums(
             num_updates, _Static(group), rule, group.task_params, jnp.int32(seed), weight
         )
-        found[name + suffix] = np.asarray(total) / number, float(squares) / number
+        places = measured_places(rule)
+        found[name + suffix] = tuple(np.asarray(x)[places] / number for x in (total, squares))
     return found
 
 
@@ -141,8 +158,8 @@ def _sums(
     task_params: PyTree[Array],
     seed: Int[Array, ""],
     weight: Float[Array, ""],
-) -> tuple[Float[Array, "R"], Float[Array, ""]]:
-    """Return the sums of an agent's meta-gradients, and of their squared norms.
+) -> tuple[Float[Array, "R"], Float[Array, "R"]]:
+    """Return the sums of an agent's meta-gradients, and of their squares.
 
     `weight` multiplies the values of the meta-value function.
     """
@@ -164,25 +181,25 @@ def _sums(
         )
         value = group.value_function.update(after.value, logits, learned.trajectory)
         member = dataclasses.replace(after, value=value)
-        return (member, total + gradient, squares + jnp.sum(gradient**2)), None
+        return (member, total + gradient, squares + gradient**2), None
 
     start = meta_optimizer(config.meta).init(parameters)
     member = init_member(config, group, rule, zero, zero, seed, zero, start)
-    carry = member, jnp.zeros_like(parameters), jnp.zeros(())
+    carry = member, jnp.zeros_like(parameters), jnp.zeros_like(parameters)
     return jax.lax.scan(meta_step, carry, jnp.arange(NUM_UPDATES // num_updates))[0][1:]
 
 
 def scores(
     rule: disco.DiscoveredRule,
-    vectors: Sequence[Float[np.ndarray, "R"]],
+    vectors: Float[np.ndarray, "m R"],
     task: environments.Environment,
     seed: int,
-) -> Float[np.ndarray, "n"]:
+) -> Float[np.ndarray, "m"]:
     """Return the score of a lifetime by each of several meta-parameters."""
     config = config_of(1).agent
     _, unravel = ravel_pytree(rule)
     agents = [make_agent(unravel(jnp.asarray(x, jnp.float32)), config, task) for x in vectors]
-    settings = TrainingConfig(config.lifetime, runs_at_once=min(16, len(agents)))
+    settings = TrainingConfig(config.lifetime, runs_at_once=min(4, len(agents)))
     lifetimes = Lifetimes(agents, task, seed, settings)
     unrolls = settings.num_unrolls(lifetimes.steps_per_unroll)
     states, _ = lifetimes.advance(lifetimes.init(), 0, unrolls * 4 // 5)
@@ -192,45 +209,49 @@ def scores(
 
 def differences(
     rule: disco.DiscoveredRule,
-    steps: Sequence[Float[np.ndarray, "R"]],
+    steps: Float[np.ndarray, "d n"],
     task: environments.Environment,
-    seed: int,
-) -> Float[np.ndarray, "n"]:
-    """Return half the difference of the scores with each step forwards and backwards."""
-    parameters = np.asarray(ravel_pytree(rule)[0])
-    both = [parameters + sign * step for step in steps for sign in (1.0, -1.0)]
-    forwards, backwards = scores(rule, both, task, seed).reshape(-1, 2).T
+    seeds: Sequence[int],
+) -> Float[np.ndarray, "d"]:
+    """Return half the difference of the scores with each step forwards and backwards.
+
+    Steps are of the places that are measured; scores are means over seeds.
+    """
+    parameters, places = np.asarray(ravel_pytree(rule)[0]), measured_places(rule)
+    both = np.tile(parameters, (2 * len(steps), 1))
+    both[::2, places] += steps
+    both[1::2, places] -= steps
+    found = np.mean([scores(rule, both, task, seed) for seed in seeds], axis=0)
+    forwards, backwards = found.reshape(-1, 2).T
     return (forwards - backwards) / 2.0
 
 
 def measure(rule: disco.DiscoveredRule, task: environments.Environment) -> dict[str, Any]:
     """Measure one rule on one task; see the module."""
-    parameters = np.asarray(ravel_pytree(rule)[0])
-    random = np.random.default_rng(0)
-    directions = random.normal(size=(_DIRECTIONS.value, parameters.size))
-    sigma = _SIGMA.value
-    by_seed = [differences(rule, list(sigma * directions), task, seed) / sigma for seed in (1, 2)]
+    number, sigma = len(measured_places(rule)), _SIGMA.value
+    directions = np.random.default_rng(0).normal(size=(_DIRECTIONS.value, number))
+    by_seed = [differences(rule, sigma * directions, task, seeds) / sigma for seeds in _SEEDS]
     found: dict[str, Any] = {"derivatives": [x.tolist() for x in by_seed]}
     means, estimates = {}, {}
-    for number in TRUNCATIONS:
-        pair = [mean_meta_gradients(rule, task, number, seed) for seed in (1, 2)]
+    for truncation in TRUNCATIONS:
+        pair = [mean_meta_gradients(rule, task, truncation, seed) for seed in (1, 2)]
         for name in pair[0]:
-            (first, square), (second, _) = (one[name] for one in pair)
+            (first, squares), (second, _) = (one[name] for one in pair)
             means[name] = -(first + second) / 2.0  # Of the loss: scores rise against it.
             norms = np.linalg.norm(first) * np.linalg.norm(second)
             estimates[name] = {
                 "norm": float(np.linalg.norm(means[name])),
                 "between_seeds": float(first @ second / norms),
-                "square": square,
+                "square": float(np.sum(squares)),
             }
             logging.info("%s, %s: %s", task.name, name, estimates[name]["between_seeds"])
     for size in _STEPS:
-        steps = [size * x / np.linalg.norm(x) for x in means.values()]
-        for seed in (3, 4):
-            along = differences(rule, steps, task, seed) / size
+        steps = np.array([size * x / np.linalg.norm(x) for x in means.values()])
+        for seeds in ((5, 6, 7), (8, 9, 10)):
+            along = differences(rule, steps, task, seeds) / size
             for name, x in zip(means, along.tolist(), strict=True):
                 estimates[name].setdefault(f"along {size:g}", []).append(x)
-    return found | {"estimates": estimates, "parameters": parameters.size}
+    return found | {"estimates": estimates, "parameters": number}
 
 
 Cosines = dict[str, dict[str, list[float]]]
