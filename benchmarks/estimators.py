@@ -45,7 +45,7 @@ from disco_common.keys import Purpose
 from evaluation.studies import ablations
 from launch.configs import varied
 from launch.support import commands
-from launch.support.discovery_config import DiscoveryRunConfig, RuleConfig
+from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from meta.groups import AgentGroup, make_groups
 from meta.meta_step import learn_and_validate, meta_gradient
 from meta.population import init_member, meta_optimizer
@@ -64,11 +64,6 @@ TASKS = (
 )
 TRUNCATIONS = (1, 5, 20, 100)
 _SEEDS = (1, 2), (3, 4)  # Of the derivatives; those along meta-gradients have seeds from 5.
-_PUBLISHED = RuleConfig(
-    sizes=dataclasses.replace(BASE.rule.sizes, prior_outputs=0, agent_features=0, prior_features=0),
-    num_bins=21,
-    max_value=15.0,
-)
 _STEPS = (0.1, 1.0)  # Norms of the changes along a meta-gradient.
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/estimators", "Folder of the results.")
@@ -81,10 +76,8 @@ _SIGMA = flags.DEFINE_float("sigma", 0.1, "Length of the steps along them, by co
 
 def rule_of(name: str) -> disco.DiscoveredRule:
     """Return a rule: `random` of the published form, `start` of `varied`, or one that is saved."""
-    settings = {"random": _PUBLISHED, "start": BASE.rule}.get(name)
-    if settings is None:
-        return ablations.load(name)
-    return ablations.create(jax.random.key(0), is_published=False, **settings.of_rule)
+    form = {"random": "published", "start": "progress"}.get(name)
+    return make_rule(varied.get_config(form)) if form else ablations.load(name)
 
 
 def config_of(num_updates: int) -> DiscoveryRunConfig:

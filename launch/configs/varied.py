@@ -1,6 +1,7 @@
-"""Discovery by evolution strategies on varied tasks: hours on two cores.
+"""Discovery on varied tasks, by evolution strategies or others: hours on two cores.
 
-    python -m launch.discover --config=launch/configs/varied.py --workdir=runs/varied
+    python -m launch.discover --config=varied --workdir=runs/varied
+    python -m launch.discover --config=varied:anchored,meta_gradient --workdir=runs/meta_gradient
 
 Agents adapt to the scales of inputs and rewards (`agents.scales`), which differ ten thousand times
 between these tasks. What the rule is left to find is what to make of an agent's progress: its
@@ -10,17 +11,22 @@ and updates (`FAMILIES`), so that no rule depends on one.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from launch.configs import grid57_laptop
-from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig
+from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig, RuleConfig
 from meta.config import EvolutionConfig, PopulationConfig
 
+LIFETIMES = (12_800, 25_600, 51_200, 102_400)
 # By the kind of task and its encoding, each of which is a program of its own anyway.
-FAMILIES = (
+NETWORKS = (
     "varied/*_mdp_features: torso=64x64 head=64",
     "varied/*_chain_coordinates: torso=64x64 head=64",
     "varied/*_rooms_view: torso=128 head=128",
     "varied/*_pendulum_state: torso=128 head=128",
+)
+FAMILIES = (
+    *NETWORKS,
     "varied/*_cart_state: num_environments=8 batch_size=16",
     "varied/*_grid_coordinates: num_environments=8 batch_size=16",
     "varied/*_mdp_projected_64: num_environments=4 batch_size=16",
@@ -29,32 +35,86 @@ FAMILIES = (
 )
 
 
-def get_config() -> DiscoveryRunConfig:
-    """Return the settings of the run."""
-    laptop = grid57_laptop.get_config()
-    sizes = dataclasses.replace(laptop.rule.sizes, prior_outputs=4, agent_features=6)
+_PRIOR = ("trajectory/policy_prior",)  # The layer that changes the hand-set target's weights.
+_SLOW = ("lifetime/input", "lifetime/lstm", "trajectory/lifetime_gate")
+_FORMS = ("published", "anchored", "progress")
+# The same population, and what each estimator needs. Meta-gradients and persistent ES let all
+# agents make their updates at the same time; the latter has a place for each kind of task.
+_ESTIMATORS: Mapping[str, Mapping[str, int]] = {
+    "open_es": {"size": 128, "num_tasks": 4, "meta_steps": 300},
+    "cma_es": {"size": 128, "num_tasks": 4, "meta_steps": 300},
+    "persistent_es": {"size": 128, "num_tasks": 16, "meta_steps": 1200},
+    "meta_gradient": {"size": 32, "num_tasks": 4, "meta_steps": 10_000},
+    "hybrid": {"size": 32, "num_tasks": 4, "meta_steps": 10_000},
+}
+
+
+def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConfig:
+    """Return the settings of the run.
+
+    Args:
+      form_and_estimator: a form of the rule, and one of `meta.config.ESTIMATORS`, which need not be
+        given. The forms are `published`, from a random start; `anchored`, which starts as the
+        hand-set rule; `progress`, which reads six numbers of the agent's progress, too, and scales
+        its steps.
+
+    Raises:
+      ValueError: if there is no such form or estimator.
+    """
+    form, _, estimator = form_and_estimator.partition(",")
+    estimator = estimator or "open_es"
+    if form not in _FORMS or estimator not in _ESTIMATORS:
+        raise ValueError(
+            f"varied:{form_and_estimator} is not known; expected one of {', '.join(_FORMS)}, and"
+            f" after a comma one of {', '.join(_ESTIMATORS)}."
+        )
+    own, laptop = _ESTIMATORS[estimator], grid57_laptop.get_config()
+    is_evolution = estimator.endswith("_es")
+    learning_rate = 0.02 if is_evolution else laptop.meta.learning_rate
     return dataclasses.replace(
         laptop,
-        estimator="open_es",
+        estimator=estimator,
         suite="varied_256",
-        meta_steps=300,
-        checkpoint_interval=1,
-        log_interval=1,
-        rule=dataclasses.replace(laptop.rule, sizes=sizes, advantage_weight=1.5),
+        meta_steps=own["meta_steps"],
+        checkpoint_interval=1 if is_evolution else 50,
+        log_interval=1 if is_evolution else 10,
+        rule=_rule(form, laptop.rule),
         agent=dataclasses.replace(
             laptop.agent.with_replay(0.75, num_environments=2),
             learning_rate=0.01,
-            lifetime=0,
+            lifetime=0 if is_evolution else LIFETIMES[1],
             adapts_steps=True,
             adapts_rewards=True,
         ),
-        families=FAMILIES,
-        population=PopulationConfig(size=128, lifetimes=(12_800, 25_600, 51_200, 102_400)),
+        families=FAMILIES if estimator in ("open_es", "cma_es") else NETWORKS,
+        population=PopulationConfig(size=own["size"], lifetimes=LIFETIMES),
         meta=dataclasses.replace(
-            laptop.meta, learning_rate=0.02, average_decay=0.9, agents_at_once=4
+            laptop.meta, learning_rate=learning_rate, average_decay=0.9, agents_at_once=4
         ),
         evolution=EvolutionConfig(
-            sigma=0.1, layers=("trajectory/policy_prior",), generations_per_lifetime=40
+            num_tasks=own["num_tasks"],
+            sigma=0.1,
+            layers=_layers(form, estimator),
+            generations_per_lifetime=40,
+            truncation=3_200,
         ),
         probe=ProbeConfig(interval=0),
     )
+
+
+def _layers(form: str, estimator: str) -> tuple[str, ...]:
+    """Return the names of the layers that evolve; none for all."""
+    if form != "published":
+        return _PRIOR
+    return _SLOW if estimator == "hybrid" else ()
+
+
+def _rule(form: str, laptop: RuleConfig) -> RuleConfig:
+    """Return the settings of a rule's form."""
+    if form == "published":
+        none = {"prior_outputs": 0, "agent_features": 0, "prior_features": 0}
+        sizes = dataclasses.replace(laptop.sizes, **none)
+        return RuleConfig(sizes=sizes, num_bins=laptop.num_bins, max_value=laptop.max_value)
+    own = {"prior_outputs": 4, "agent_features": 6} if form == "progress" else {}
+    sizes = dataclasses.replace(laptop.sizes, **own)
+    return dataclasses.replace(laptop, sizes=sizes, advantage_weight=1.5)

@@ -15,6 +15,8 @@ from launch.configs import disco57, disco103, evaluate, evaluate_paper, mixed_la
 from launch.support import evaluation_flags
 from launch.support.discovery_config import DiscoveryRunConfig, make_rule
 from launch.support.evaluation_flags import listed
+from meta.config import ESTIMATORS
+from meta.estimators import candidates
 from tests.launch.tiny_runs import discovery_of
 
 
@@ -123,6 +125,20 @@ def test_agents_of_varied_tasks_have_networks_and_updates_of_their_own():
     assert (cart.num_environments, cart.batch_size, cart.replay_ratio) == (8, 16, 0.5)
     assert by_name["varied/000_grid_planes"] == settings.agent
     assert {x.steps_per_update for x in by_name.values()} == {32, 64, 128}
+
+
+@pytest.mark.parametrize("form", ["published", "anchored", "progress"])
+def test_each_form_of_varied_has_each_estimator(form):
+    for estimator in ESTIMATORS:
+        settings = varied.get_config(f"{form},{estimator}")
+        rule = make_rule(settings)
+        assert settings.estimator == estimator
+        assert candidates.num_candidates(settings) >= 8 or estimator == "meta_gradient"
+        assert {*settings.evolution.layers} < {*rule.parameters}
+        if estimator not in ("open_es", "cma_es"):
+            settings.require_equal_updates()
+    with pytest.raises(ValueError, match=r"varied:wide,open_es is not known; expected one of publ"):
+        varied.get_config("wide,open_es")
 
 
 def test_families_whose_updates_do_not_fit():
