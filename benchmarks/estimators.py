@@ -18,7 +18,7 @@ The meta-parameters are those of the layer that weighs advantages, temperature a
 (`disco.anchored.PRIOR`), 100 numbers or fewer; for a rule without it, all.
 
 Results are one JSON line for each rule and task, in `estimators.jsonl`; started again, the command
-goes on where it was. Then it prints the table.
+goes on where it was. Then it draws `estimators.svg`, and prints the table.
 """
 
 import dataclasses
@@ -31,10 +31,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import scipy.stats
 from absl import app, flags, logging
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
+from matplotlib.figure import Figure
 
 import disco
 import environments
@@ -54,6 +56,7 @@ from training.schedule import TrainingConfig
 
 NUM_UPDATES = 400  # Of a lifetime.
 BASE = varied.get_config()
+LIFETIME = NUM_UPDATES * BASE.agent.steps_per_update  # In environment steps.
 TASKS = (
     "varied/010_mdp_distracted_128",
     "varied/011_bandit_features",
@@ -64,7 +67,6 @@ TASKS = (
 )
 TRUNCATIONS = (1, 5, 20, 100)
 _SEEDS = (1, 2), (3, 4)  # Of the derivatives; those along meta-gradients have seeds from 5.
-_STEPS = (0.1, 1.0)  # Norms of the changes along a meta-gradient.
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/estimators", "Folder of the results.")
 _RULES = flags.DEFINE_list(
@@ -82,15 +84,14 @@ def rule_of(name: str) -> disco.DiscoveredRule:
 
 def config_of(num_updates: int) -> DiscoveryRunConfig:
     """Return the discovery's settings with K = `num_updates` and one lifetime."""
-    budget = NUM_UPDATES * BASE.agent.steps_per_update
     return dataclasses.replace(
         BASE,
         estimator="meta_gradient",
         families=(),  # So that all tasks have equal agents.
-        agent=dataclasses.replace(BASE.agent, lifetime=budget),
+        agent=dataclasses.replace(BASE.agent, lifetime=LIFETIME),
         meta=dataclasses.replace(BASE.meta, num_updates=num_updates),
         population=dataclasses.replace(
-            BASE.population, size=1, lifetimes=(budget,), first_reset_after=0
+            BASE.population, size=1, lifetimes=(LIFETIME,), first_reset_after=0
         ),
     )
 
@@ -238,59 +239,89 @@ def measure(rule: disco.DiscoveredRule, task: environments.Environment) -> dict[
                 "square": float(np.sum(squares)),
             }
             logging.info("%s, %s: %s", task.name, name, estimates[name]["between_seeds"])
-    for size in _STEPS:
-        steps = np.array([size * x / np.linalg.norm(x) for x in means.values()])
-        for seeds in ((5, 6, 7), (8, 9, 10)):
-            along = differences(rule, steps, task, seeds) / size
-            for name, x in zip(means, along.tolist(), strict=True):
-                estimates[name].setdefault(f"along {size:g}", []).append(x)
+    # As long as the random steps.
+    steps = np.array([sigma * np.sqrt(number) * x / np.linalg.norm(x) for x in means.values()])
+    for seeds in ((5, 6, 7), (8, 9, 10)):
+        along = differences(rule, steps, task, seeds) / np.linalg.norm(steps[0])
+        for name, x in zip(means, along.tolist(), strict=True):
+            estimates[name].setdefault("along", []).append(x)
     return found | {"estimates": estimates, "parameters": number}
 
 
-Cosines = dict[str, dict[str, list[float]]]
-"""Cosines with the score's gradient, by rule and estimator, of tasks."""
+def cosines(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return what is known of each meta-gradient, by rule, estimator and task.
 
+    Of tasks whose gradient is known from noise: where the derivatives of the two sets of seeds
+    correlate. Columns:
 
-def cosines(lines: Sequence[Mapping[str, Any]], size: float) -> Cosines:
-    """Return the derivative along each meta-gradient, by the norm of the score's gradient.
+    - `cosine`, the derivative along the meta-gradient by the norm of the score's gradient;
+    - `seeds`, the cosine of the meta-gradients of two seeds, each the mean over a lifetime;
+    - `steps`, the environment steps of estimates, until the variance of their mean is the square of
+      its norm. Infinite if two seeds do not agree.
 
-    Of tasks whose gradient is known from noise: where the derivatives of the two seeds correlate.
-    `size` is the length of the step along the meta-gradient.
+    A row `evolution` has the steps of antithetic pairs of lifetimes, an unbiased estimate, from
+    the noise of the derivatives in random directions.
     """
-    found: Cosines = {}
+    rows = []
     for line in lines:
         first, second = map(np.array, line["derivatives"])
         square = float(np.mean(first * second))
         if square <= 0.0:
             continue
+        # Of one derivative: variance over lifetimes of a pair by variance over directions.
+        noise = len(_SEEDS[0]) * max(
+            0.0, (first @ first + second @ second) / len(first) / 2 / square - 1
+        )
+        steps = line["parameters"] * (1.0 + noise) * 2 * LIFETIME
+        rows.append((line["rule"], "evolution", line["task"], np.nan, np.nan, steps))
         for name, estimate in line["estimates"].items():
-            along = float(np.mean(estimate[f"along {size:g}"]))
-            cosine = along / np.sqrt(square)
-            found.setdefault(line["rule"], {}).setdefault(name, []).append(cosine)
-    return found
+            seeds = estimate["between_seeds"]
+            steps = (1.0 / seeds - 1.0) * _steps(name) if seeds > 0.0 else np.inf
+            cosine = float(np.mean(estimate["along"])) / np.sqrt(square)
+            rows.append((line["rule"], name, line["task"], cosine, seeds, steps))
+    return pd.DataFrame(rows, columns=["rule", "estimator", "task", "cosine", "seeds", "steps"])
 
 
-def table(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return the results in Markdown."""
-    rows = []
-    by_size = [cosines(lines, size) for size in _STEPS]
-    for rule, by_name in by_size[0].items():
-        own = [line for line in lines if line["rule"] == rule]
-        for name in by_name:
-            estimates = [line["estimates"][name] for line in own]
-            seeds = np.mean([one["between_seeds"] for one in estimates])
-            noise = np.median(
-                [
-                    np.sqrt(max(0.0, one["square"] - one["norm"] ** 2)) / one["norm"]
-                    for one in estimates
-                ]
-            )
-            cells = [_interval(found[rule][name]) for found in by_size]
-            rows.append([rule, name, *cells, f"{seeds:.2f}", f"{noise:.1f}"])
-    head = ["rule", "meta-gradient", *(f"cosine, step {x:g}" for x in _STEPS)]
-    head += ["cosine of two seeds", "noise by mean"]
-    lines_ = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines_)
+def _steps(name: str) -> int:
+    """Return the environment steps of the meta-gradients of a lifetime, with validation."""
+    number = NUM_UPDATES // int(name.split()[2])
+    return LIFETIME + number * BASE.meta.validation_trajectories * BASE.meta.validation_length
+
+
+def table(found: pd.DataFrame) -> str:
+    """Return the results in Markdown: means over tasks, and the median of `steps`."""
+    rows = [["rule", "estimator", "cosine", "cosine of two seeds", "steps until noise = signal"]]
+    rows.append(["---"] * len(rows[0]))
+    for (rule, name), own in found.groupby(["rule", "estimator"], sort=False):
+        cosine, seeds = (
+            "" if own[x].isna().all() else _interval(own[x].tolist()) for x in ("cosine", "seeds")
+        )
+        rows.append([str(rule), str(name), cosine, seeds, f"{own['steps'].median():,.0f}"])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def draw(found: pd.DataFrame, path: pathlib.Path) -> None:
+    """Draw the cosines against K, a point for each task, and their means; a panel for each rule."""
+    with_k = found[found["estimator"] != "evolution"]
+    rules = list(dict.fromkeys(with_k["rule"]))
+    figure = Figure(figsize=(3.2 * len(rules) + 1.0, 3.2), layout="constrained")
+    for panel, rule in zip(
+        np.ravel(figure.subplots(1, len(rules), sharey=True)), rules, strict=True
+    ):
+        for suffix, colour, shift in (("", "#0072B2", 0.94), (" without values", "#D55E00", 1.06)):
+            names = [f"K = {number}{suffix}" for number in TRUNCATIONS]
+            own = with_k[(with_k["rule"] == rule) & with_k["estimator"].isin(names)]
+            x = [shift * int(name.split()[2]) for name in own["estimator"]]
+            panel.plot(x, own["cosine"], "o", color=colour, alpha=0.4, markersize=4)
+            means = own.groupby("estimator")["cosine"].mean().reindex(names)
+            label = f"meta-gradient{suffix}"
+            panel.plot(TRUNCATIONS, means, color=colour, label=label)
+        panel.axhline(0.0, color="#767676", linewidth=0.8)
+        panel.set(title=rule, xscale="log", xlabel="K, updates differentiated")
+        panel.set_xticks(TRUNCATIONS, [str(number) for number in TRUNCATIONS])
+    figure.axes[0].set_ylabel("cosine with the lifetime score's gradient")
+    figure.axes[0].legend(frameon=False, fontsize="small")
+    figure.savefig(path)
 
 
 def _interval(values: Sequence[float]) -> str:
@@ -301,7 +332,7 @@ def _interval(values: Sequence[float]) -> str:
 
 
 def main(_: Any) -> None:
-    """Measure what is missing, and print the table."""
+    """Measure what is missing, draw the figure, and print the table."""
     commands.use_all_cores()
     path = pathlib.Path(_WORKDIR.value) / "estimators.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -314,7 +345,9 @@ def main(_: Any) -> None:
             measured = measure(rule_of(name), environments.make(task))
             with path.open("a") as file:
                 file.write(json.dumps({"rule": name, "task": task} | measured) + "\n")
-    print(table([json.loads(line) for line in path.read_text().splitlines()]))
+    found = cosines([json.loads(line) for line in path.read_text().splitlines()])
+    draw(found, path.with_suffix(".svg"))
+    print(table(found))
 
 
 if __name__ == "__main__":

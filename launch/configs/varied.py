@@ -17,7 +17,9 @@ from launch.configs import grid57_laptop
 from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig, RuleConfig
 from meta.config import EvolutionConfig, PopulationConfig
 
-LIFETIMES = (12_800, 25_600, 51_200, 102_400)
+# The replay holds 8,192 steps, so that the shortest lifetime goes on when it is full. Rules of
+# lifetimes that end before let agents forget what they had learned once it is.
+LIFETIMES = (12_800, 25_600, 51_200)
 # By the kind of task and its encoding, each of which is a program of its own anyway.
 NETWORKS = (
     "varied/*_mdp_features: torso=64x64 head=64",
@@ -70,32 +72,36 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
         )
     own, laptop = _ESTIMATORS[estimator], grid57_laptop.get_config()
     is_evolution = estimator.endswith("_es")
-    learning_rate = 0.02 if is_evolution else laptop.meta.learning_rate
+    lifetimes = LIFETIMES if is_evolution else LIFETIMES[1:]
+    learning_rate, average_decay = (0.02, 0.9) if is_evolution else (1e-3, 0.98)
     return dataclasses.replace(
         laptop,
         estimator=estimator,
         suite="varied_256",
         meta_steps=own["meta_steps"],
-        checkpoint_interval=1 if is_evolution else 50,
+        checkpoint_interval=1 if is_evolution else 200,
         log_interval=1 if is_evolution else 10,
         rule=_rule(form, laptop.rule),
         agent=dataclasses.replace(
             laptop.agent.with_replay(0.75, num_environments=2),
             learning_rate=0.01,
-            lifetime=0 if is_evolution else LIFETIMES[1],
+            replay_capacity=512,
+            lifetime=0 if is_evolution else lifetimes[-1],
             adapts_steps=True,
             adapts_rewards=True,
         ),
         families=FAMILIES if estimator in ("open_es", "cma_es") else NETWORKS,
-        population=PopulationConfig(size=own["size"], lifetimes=LIFETIMES),
+        population=PopulationConfig(size=own["size"], lifetimes=lifetimes),
         meta=dataclasses.replace(
-            laptop.meta, learning_rate=learning_rate, average_decay=0.9, agents_at_once=4
+            laptop.meta,
+            learning_rate=learning_rate,
+            average_decay=average_decay,
+            agents_at_once=4 if is_evolution else 1,
         ),
         evolution=EvolutionConfig(
             num_tasks=own["num_tasks"],
             sigma=0.1,
             layers=_layers(form, estimator),
-            generations_per_lifetime=40,
             truncation=3_200,
         ),
         probe=ProbeConfig(interval=0),
