@@ -4,6 +4,7 @@ import dataclasses
 import fnmatch
 import functools
 import re
+from collections.abc import Iterable
 from typing import ClassVar
 
 from agents.rule_agent import RuleAgentConfig
@@ -43,6 +44,8 @@ class MetaConfig:
         updates for hundreds of meta-steps.
       segment_length: see `meta.inner_loop.differentiable_inner_loop`; None for about the square
         root of K.
+      layers: names of the meta-network's layers that meta-gradients change; empty for all, but for
+        those that evolve.
       agents_at_once: agents per device in one vectorised pass; the passes run in a loop. Fewer
         agents need less memory. None for one on a CPU and all on an accelerator.
     """
@@ -59,6 +62,7 @@ class MetaConfig:
     max_gradient_norm: Positive = 1.0
     adam_b2: Below1 = 0.999
     segment_length: int | None = None
+    layers: tuple[str, ...] = ()
     agents_at_once: Count | None = None
 
     def __post_init__(self):
@@ -231,10 +235,11 @@ class DiscoveryConfig:
                 " estimator 'hybrid'."
             )
 
-    @property
-    def frozen_layers(self) -> tuple[str, ...]:
-        """Names of the meta-network's layers that meta-gradients leave unchanged."""
-        return self.evolution.layers if self.estimator == "hybrid" else ()
+    def frozen_layers(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return which of the meta-network's layers meta-gradients leave unchanged."""
+        evolving = self.evolution.layers if self.estimator == "hybrid" else ()
+        learned = self.meta.layers or tuple(names)
+        return tuple(name for name in names if name in evolving or name not in learned)
 
     @functools.cached_property
     def family_agents(self) -> dict[str, RuleAgentConfig]:

@@ -218,7 +218,7 @@ def meta_gradient(
     """
 
     def loss_of(rule: disco.DiscoveredRule):
-        rule = _with_frozen_layers(rule, config.frozen_layers)
+        rule = _with_frozen_layers(rule, config.frozen_layers(rule.parameters))
         learner, target_statistics = differentiable_inner_loop(
             group.agent, rule, learner_before, residuals, config.meta.segment_length
         )

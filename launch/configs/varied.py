@@ -97,6 +97,8 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
             learning_rate=learning_rate,
             average_decay=average_decay,
             agents_at_once=4 if is_evolution else 1,
+            # Those of all layers make the rule worse (docs/measurements/varied.md).
+            layers=_PRIOR if estimator == "meta_gradient" and form != "published" else (),
         ),
         evolution=EvolutionConfig(
             num_tasks=own["num_tasks"],

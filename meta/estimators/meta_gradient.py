@@ -49,9 +49,14 @@ class MetaGradient:
         """Prepare a run from a rule, by default on all devices of all processes.
 
         Raises:
-          ValueError: as `make_mesh`, `make_groups` and `config.require_equal_updates`.
+          ValueError: as `make_mesh`, `make_groups` and `config.require_equal_updates`, and if the
+            rule has no such layers.
         """
         config.require_equal_updates()
+        if unknown := sorted({*config.meta.layers} - {*rule.parameters}):
+            raise ValueError(
+                f"meta.layers has {unknown}; expected some of {sorted(rule.parameters)}."
+            )
         self.config, self._tasks, self._initial_rule = config, tasks, rule
         self._mesh = make_mesh(config.devices_per_agent, devices)
         self.steps_per_meta_step = config.meta.num_updates * config.agent.steps_per_update

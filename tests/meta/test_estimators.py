@@ -119,6 +119,19 @@ def test_the_hybrids_parts_leave_each_others_layers_unchanged():
     )
 
 
+def test_meta_gradients_of_some_layers_leave_the_others_unchanged():
+    meta = dataclasses.replace(get_settings().meta, layers=(PRIOR,))
+    discovery = make(settings("meta_gradient", meta=meta))
+    state = discovery.init()
+    start = jax.device_get(state.rule.parameters)
+    state, _ = discovery.step(state)
+    for name, layer in jax.device_get(state.rule.parameters).items():
+        assert np.array_equal(flat(layer), flat(start[name])) is (name != PRIOR)
+    unknown = dataclasses.replace(meta, layers=("lstm",))
+    with pytest.raises(ValueError, match=r"meta.layers has \['lstm'\]; expected some of"):
+        make(settings("meta_gradient", meta=unknown))
+
+
 def flat_of(layers) -> np.ndarray:
     return np.concatenate([layers[name] for name in sorted(layers)])
 
