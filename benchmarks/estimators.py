@@ -26,12 +26,11 @@ import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import scipy.stats
 from absl import app, flags, logging
 from jax.flatten_util import ravel_pytree
@@ -66,6 +65,7 @@ TASKS = (
     "varied/000_grid_planes",
 )
 TRUNCATIONS = (1, 5, 20, 100)
+_MEANS = ("cosine", "seeds")
 _SEEDS = (1, 2), (3, 4)  # Of the derivatives; those along meta-gradients have seeds from 5.
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/estimators", "Folder of the results.")
@@ -248,38 +248,50 @@ def measure(rule: disco.DiscoveredRule, task: environments.Environment) -> dict[
     return found | {"estimates": estimates, "parameters": number}
 
 
-def cosines(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return what is known of each meta-gradient, by rule, estimator and task.
+class Quality(NamedTuple):
+    """What is known of an estimator, for a rule and a task.
+
+    Attributes:
+      rule, estimator, task: their names; `evolution` is of antithetic pairs of lifetimes.
+      steps: the environment steps of estimates, until the variance of their mean is the square of
+        its norm. Infinite if two seeds do not agree.
+      cosine: the derivative along the meta-gradient by the norm of the score's gradient; None of
+        evolution, which is unbiased.
+      seeds: the cosine of the meta-gradients of two seeds, each the mean over a lifetime.
+    """
+
+    rule: str
+    estimator: str
+    task: str
+    steps: float
+    cosine: float | None = None
+    seeds: float | None = None
+
+
+def qualities(lines: Sequence[Mapping[str, Any]]) -> list[Quality]:
+    """Return what is known of each estimator.
 
     Of tasks whose gradient is known from noise: where the derivatives of the two sets of seeds
-    correlate. Columns:
-
-    - `cosine`, the derivative along the meta-gradient by the norm of the score's gradient;
-    - `seeds`, the cosine of the meta-gradients of two seeds, each the mean over a lifetime;
-    - `steps`, the environment steps of estimates, until the variance of their mean is the square of
-      its norm. Infinite if two seeds do not agree.
-
-    A row `evolution` has the steps of antithetic pairs of lifetimes, an unbiased estimate, from
-    the noise of the derivatives in random directions.
+    correlate.
     """
-    rows = []
+    found = []
     for line in lines:
+        rule, task = line["rule"], line["task"]
         first, second = map(np.array, line["derivatives"])
         square = float(np.mean(first * second))
         if square <= 0.0:
             continue
         # Of one derivative: variance over lifetimes of a pair by variance over directions.
-        noise = len(_SEEDS[0]) * max(
-            0.0, (first @ first + second @ second) / len(first) / 2 / square - 1
-        )
+        total = float(np.mean(first**2 + second**2)) / 2.0
+        noise = len(_SEEDS[0]) * max(0.0, total / square - 1.0)
         steps = line["parameters"] * (1.0 + noise) * 2 * LIFETIME
-        rows.append((line["rule"], "evolution", line["task"], np.nan, np.nan, steps))
+        found.append(Quality(rule, "evolution", task, steps))
         for name, estimate in line["estimates"].items():
             seeds = estimate["between_seeds"]
             steps = (1.0 / seeds - 1.0) * _steps(name) if seeds > 0.0 else np.inf
             cosine = float(np.mean(estimate["along"])) / np.sqrt(square)
-            rows.append((line["rule"], name, line["task"], cosine, seeds, steps))
-    return pd.DataFrame(rows, columns=["rule", "estimator", "task", "cosine", "seeds", "steps"])
+            found.append(Quality(rule, name, task, steps, cosine, seeds))
+    return found
 
 
 def _steps(name: str) -> int:
@@ -288,38 +300,36 @@ def _steps(name: str) -> int:
     return LIFETIME + number * BASE.meta.validation_trajectories * BASE.meta.validation_length
 
 
-def table(found: pd.DataFrame) -> str:
+def table(found: Sequence[Quality]) -> str:
     """Return the results in Markdown: means over tasks, and the median of `steps`."""
     rows = [["rule", "estimator", "cosine", "cosine of two seeds", "steps until noise = signal"]]
     rows.append(["---"] * len(rows[0]))
-    for (rule, name), own in found.groupby(["rule", "estimator"], sort=False):
-        cosine, seeds = (
-            "" if own[x].isna().all() else _interval(own[x].tolist()) for x in ("cosine", "seeds")
-        )
-        rows.append([str(rule), str(name), cosine, seeds, f"{own['steps'].median():,.0f}"])
+    for rule, name in dict.fromkeys((one.rule, one.estimator) for one in found):
+        own = [one for one in found if (one.rule, one.estimator) == (rule, name)]
+        numbers = [[x for one in own if (x := getattr(one, y)) is not None] for y in _MEANS]
+        cells = [_interval(x) if x else "" for x in numbers]
+        rows.append([rule, name, *cells, f"{np.median([one.steps for one in own]):,.0f}"])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def draw(found: pd.DataFrame, path: pathlib.Path) -> None:
+def draw(found: Sequence[Quality], path: pathlib.Path) -> None:
     """Draw the cosines against K, a point for each task, and their means; a panel for each rule."""
-    with_k = found[found["estimator"] != "evolution"]
-    rules = list(dict.fromkeys(with_k["rule"]))
+    rules = list(dict.fromkeys(one.rule for one in found))
     figure = Figure(figsize=(3.2 * len(rules) + 1.0, 3.2), layout="constrained")
-    for panel, rule in zip(
-        np.ravel(figure.subplots(1, len(rules), sharey=True)), rules, strict=True
-    ):
+    panels = np.ravel(figure.subplots(1, len(rules), sharey=True))
+    for panel, rule in zip(panels, rules, strict=True):
         for suffix, colour, shift in (("", "#0072B2", 0.94), (" without values", "#D55E00", 1.06)):
-            names = [f"K = {number}{suffix}" for number in TRUNCATIONS]
-            own = with_k[(with_k["rule"] == rule) & with_k["estimator"].isin(names)]
-            x = [shift * int(name.split()[2]) for name in own["estimator"]]
-            panel.plot(x, own["cosine"], "o", color=colour, alpha=0.4, markersize=4)
-            means = own.groupby("estimator")["cosine"].mean().reindex(names)
-            label = f"meta-gradient{suffix}"
-            panel.plot(TRUNCATIONS, means, color=colour, label=label)
+            means = []
+            for number in TRUNCATIONS:
+                key = rule, f"K = {number}{suffix}"
+                own = [x.cosine for x in found if (x.rule, x.estimator) == key]
+                panel.plot([shift * number] * len(own), own, "o", color=colour, alpha=0.4, ms=4)
+                means.append(np.mean([x for x in own if x is not None]) if own else np.nan)
+            panel.plot(TRUNCATIONS, means, color=colour, label=f"meta-gradient{suffix}")
         panel.axhline(0.0, color="#767676", linewidth=0.8)
         panel.set(title=rule, xscale="log", xlabel="K, updates differentiated")
         panel.set_xticks(TRUNCATIONS, [str(number) for number in TRUNCATIONS])
-    figure.axes[0].set_ylabel("cosine with the lifetime score's gradient")
+    figure.axes[0].set_ylabel("cosine with the gradient\nof a lifetime's score")
     figure.axes[0].legend(frameon=False, fontsize="small")
     figure.savefig(path)
 
@@ -345,7 +355,7 @@ def main(_: Any) -> None:
             measured = measure(rule_of(name), environments.make(task))
             with path.open("a") as file:
                 file.write(json.dumps({"rule": name, "task": task} | measured) + "\n")
-    found = cosines([json.loads(line) for line in path.read_text().splitlines()])
+    found = qualities([json.loads(line) for line in path.read_text().splitlines()])
     draw(found, path.with_suffix(".svg"))
     print(table(found))
 
