@@ -111,10 +111,10 @@ def mean_meta_gradients(
     task: environments.Environment,
     num_updates: int,
     seed: int,
-) -> dict[str, tuple[Float[np.ndarray, "n"], float]]:
-    """Return the mean of the meta-gradients of a lifetime, and the mean of their squared norms.
+) -> dict[str, Float[np.ndarray, "n"]]:
+    """Return the mean of the meta-gradients of a lifetime, at the places that are measured.
 
-    Of the places that are measured. By name: with the meta-value function, and with 0 in its place.
+    By name: with the meta-value function, and with 0 in its place.
     """
     (group,) = make_groups(config_of(num_updates), (task,), rule, 1)
     # Parameters of tasks are arguments, so that tasks of equal dynamics share a program.
@@ -122,11 +122,9 @@ def mean_meta_gradients(
     number = NUM_UPDATES // num_updates
     found = {}
     for suffix, weight in (("", 1.0), (" without values", 0.0)):
-        total, squares = _sums(
-            num_updates, _Static(group), rule, group.task_params, jnp.int32(seed), weight
-        )
-        places = measured_places(rule)
-        found[name + suffix] = tuple(np.asarray(x)[places] / number for x in (total, squares))
+        static, task_params = _Static(group), group.task_params
+        total = _sum(num_updates, static, rule, task_params, jnp.int32(seed), weight)
+        found[name + suffix] = np.asarray(total)[measured_places(rule)] / number
     return found
 
 
@@ -145,15 +143,15 @@ class _Static:
 
 
 @partial(compilation.jit_compiled_fast, static_argnums=(0, 1))
-def _sums(
+def _sum(
     num_updates: int,
     static: _Static,
     rule: disco.DiscoveredRule,
     task_params: PyTree[Array],
     seed: Int[Array, ""],
     weight: Float[Array, ""],
-) -> tuple[Float[Array, "R"], Float[Array, "R"]]:
-    """Return the sums of an agent's meta-gradients, and of their squares.
+) -> Float[Array, "R"]:
+    """Return the sum of an agent's meta-gradients.
 
     `weight` multiplies the values of the meta-value function.
     """
@@ -166,7 +164,7 @@ def _sums(
     parameters, zero = ravel_pytree(rule)[0], jnp.int32(0)
 
     def meta_step(carry, number):
-        member, total, squares = carry
+        member, total = carry
         key = keys.key(config.seed, Purpose.TRAIN, number, seed)
         learned = learn_and_validate(config, group, rule, number, member, key)
         after, before = learned.member, member.agent.learner
@@ -175,12 +173,12 @@ def _sums(
         )
         value = group.value_function.update(after.value, logits, learned.trajectory)
         member = dataclasses.replace(after, value=value)
-        return (member, total + gradient, squares + gradient**2), None
+        return (member, total + gradient), None
 
     start = meta_optimizer(config.meta).init(parameters)
     member = init_member(config, group, rule, zero, zero, seed, zero, start)
-    carry = member, jnp.zeros_like(parameters), jnp.zeros_like(parameters)
-    return jax.lax.scan(meta_step, carry, jnp.arange(NUM_UPDATES // num_updates))[0][1:]
+    carry = member, jnp.zeros_like(parameters)
+    return jax.lax.scan(meta_step, carry, jnp.arange(NUM_UPDATES // num_updates))[0][1]
 
 
 def scores(
@@ -230,13 +228,12 @@ def measure(rule: disco.DiscoveredRule, task: environments.Environment) -> dict[
     for truncation in TRUNCATIONS:
         pair = [mean_meta_gradients(rule, task, truncation, seed) for seed in (1, 2)]
         for name in pair[0]:
-            (first, squares), (second, _) = (one[name] for one in pair)
+            first, second = (one[name] for one in pair)
             means[name] = -(first + second) / 2.0  # Of the loss: scores rise against it.
             norms = np.linalg.norm(first) * np.linalg.norm(second)
             estimates[name] = {
                 "norm": float(np.linalg.norm(means[name])),
                 "between_seeds": float(first @ second / norms),
-                "square": float(np.sum(squares)),
             }
             logging.info("%s, %s: %s", task.name, name, estimates[name]["between_seeds"])
     # As long as the random steps.

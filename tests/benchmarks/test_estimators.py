@@ -16,7 +16,6 @@ def line(task, gradient, found, noise=0.0):
     along = float(gradient @ found / np.linalg.norm(found))
     estimate = {
         "norm": float(np.linalg.norm(found)),
-        "square": 2.0 * float(found @ found),
         "between_seeds": 0.25,
         "along": [along, along],
     }
