@@ -65,7 +65,6 @@ TASKS = (
     "varied/000_grid_planes",
 )
 TRUNCATIONS = (1, 5, 20, 100)
-_MEANS = ("cosine", "seeds")
 _SEEDS = (1, 2), (3, 4)  # Of the derivatives; those along meta-gradients have seeds from 5.
 
 _WORKDIR = flags.DEFINE_string("workdir", "runs/estimators", "Folder of the results.")
@@ -303,8 +302,9 @@ def table(found: Sequence[Quality]) -> str:
     rows.append(["---"] * len(rows[0]))
     for rule, name in dict.fromkeys((one.rule, one.estimator) for one in found):
         own = [one for one in found if (one.rule, one.estimator) == (rule, name)]
-        numbers = [[x for one in own if (x := getattr(one, y)) is not None] for y in _MEANS]
-        cells = [_interval(x) if x else "" for x in numbers]
+        numbers = [one.cosine for one in own], [one.seeds for one in own]
+        known = [[x for x in column if x is not None] for column in numbers]
+        cells = [_interval(x) if x else "" for x in known]
         rows.append([rule, name, *cells, f"{np.median([one.steps for one in own]):,.0f}"])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

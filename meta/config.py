@@ -4,7 +4,7 @@ import dataclasses
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import ClassVar
 
 from agents.rule_agent import RuleAgentConfig
@@ -235,10 +235,10 @@ class DiscoveryConfig:
                 " estimator 'hybrid'."
             )
 
-    def frozen_layers(self, names: Iterable[str]) -> tuple[str, ...]:
+    def frozen_layers(self, names: Collection[str]) -> tuple[str, ...]:
         """Return which of the meta-network's layers meta-gradients leave unchanged."""
         evolving = self.evolution.layers if self.estimator == "hybrid" else ()
-        learned = self.meta.layers or tuple(names)
+        learned = self.meta.layers or names
         return tuple(name for name in names if name in evolving or name not in learned)
 
     @functools.cached_property

@@ -13,6 +13,7 @@ and updates (`FAMILIES`), so that no rule depends on one.
 import dataclasses
 from collections.abc import Mapping
 
+from disco.anchored import PRIOR
 from launch.configs import grid57_laptop
 from launch.support.discovery_config import DiscoveryRunConfig, ProbeConfig, RuleConfig
 from meta.config import EvolutionConfig, PopulationConfig
@@ -36,8 +37,6 @@ FAMILIES = (
     "varied/*_grid_projected_64: num_environments=4 unroll_length=8 batch_size=16",
 )
 
-
-_PRIOR = ("trajectory/policy_prior",)  # The layer that changes the hand-set target's weights.
 _SLOW = ("lifetime/input", "lifetime/lstm", "trajectory/lifetime_gate")
 _FORMS = ("published", "anchored", "progress")
 # The same population, and what each estimator needs. Meta-gradients and persistent ES let all
@@ -73,7 +72,12 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
     own, laptop = _ESTIMATORS[estimator], grid57_laptop.get_config()
     is_evolution = estimator.endswith("_es")
     lifetimes = LIFETIMES if is_evolution else LIFETIMES[1:]
-    learning_rate, average_decay = (0.02, 0.9) if is_evolution else (1e-3, 0.98)
+    if is_evolution:
+        meta = {"learning_rate": 0.02, "average_decay": 0.9, "agents_at_once": 4}
+    else:
+        # Meta-gradients of all layers make the rule worse (docs/measurements/varied.md).
+        is_of_prior = estimator == "meta_gradient" and form != "published"
+        meta = {"learning_rate": 1e-3, "layers": (PRIOR,) if is_of_prior else ()}
     return dataclasses.replace(
         laptop,
         estimator=estimator,
@@ -92,14 +96,7 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
         ),
         families=FAMILIES if estimator in ("open_es", "cma_es") else NETWORKS,
         population=PopulationConfig(size=own["size"], lifetimes=lifetimes),
-        meta=dataclasses.replace(
-            laptop.meta,
-            learning_rate=learning_rate,
-            average_decay=average_decay,
-            agents_at_once=4 if is_evolution else 1,
-            # Those of all layers make the rule worse (docs/measurements/varied.md).
-            layers=_PRIOR if estimator == "meta_gradient" and form != "published" else (),
-        ),
+        meta=dataclasses.replace(laptop.meta, **meta),
         evolution=EvolutionConfig(
             num_tasks=own["num_tasks"],
             sigma=0.1,
@@ -113,7 +110,7 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
 def _layers(form: str, estimator: str) -> tuple[str, ...]:
     """Return the names of the layers that evolve; none for all."""
     if form != "published":
-        return _PRIOR
+        return (PRIOR,)
     return _SLOW if estimator == "hybrid" else ()
 
 

@@ -14,7 +14,7 @@ import environments
 from agents.rule_agent import RuleAgentConfig, make_agent
 from disco_common import compilation
 from meta.config import DiscoveryConfig
-from meta.estimators.protocol import Metrics, finite_mean
+from meta.estimators.protocol import Metrics, finite_mean, require_layers
 from training.collection import EpisodeStatistics
 from training.device_program import mesh
 from training.memory_budget import require_memory_for_runs
@@ -70,10 +70,7 @@ def num_candidates(config: DiscoveryConfig) -> int:
 def layer_names(config: DiscoveryConfig, rule: disco.DiscoveredRule) -> tuple[str, ...]:
     """Return the layers that are perturbed, or raise ValueError if a rule has no such layers."""
     names = config.evolution.layers or tuple(rule.parameters)
-    if unknown := sorted({*names} - {*rule.parameters}):
-        raise ValueError(
-            f"evolution.layers has {unknown}; expected some of {sorted(rule.parameters)}."
-        )
+    require_layers("evolution.layers", names, rule)
     return names
 
 

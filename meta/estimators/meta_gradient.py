@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int, Shaped
 import disco
 import environments
 from meta.config import DiscoveryConfig
-from meta.estimators.protocol import Metrics, finite_mean
+from meta.estimators.protocol import Metrics, finite_mean, require_layers
 from meta.groups import make_groups
 from meta.host_groups import HostGroup
 from meta.meta_step import AgentMetrics, Contribution
@@ -53,10 +53,7 @@ class MetaGradient:
             rule has no such layers.
         """
         config.require_equal_updates()
-        if unknown := sorted({*config.meta.layers} - {*rule.parameters}):
-            raise ValueError(
-                f"meta.layers has {unknown}; expected some of {sorted(rule.parameters)}."
-            )
+        require_layers("meta.layers", config.meta.layers, rule)
         self.config, self._tasks, self._initial_rule = config, tasks, rule
         self._mesh = make_mesh(config.devices_per_agent, devices)
         self.steps_per_meta_step = config.meta.num_updates * config.agent.steps_per_update

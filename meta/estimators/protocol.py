@@ -91,3 +91,9 @@ def finite_mean(values: Shaped[np.ndarray, "*s"]) -> float | None:
     """Return the mean of the numbers that are finite; None if there are none."""
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if finite.size else None
+
+
+def require_layers(setting: str, names: Sequence[str], rule: disco.DiscoveredRule) -> None:
+    """Raise a ValueError if a rule has not all layers that a setting names."""
+    if unknown := sorted({*names} - {*rule.parameters}):
+        raise ValueError(f"{setting} has {unknown}; expected some of {sorted(rule.parameters)}.")
