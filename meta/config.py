@@ -171,8 +171,7 @@ class EvolutionConfig:
     """Evolution strategies (`meta.estimators`); agents of a generation as `population`.
 
     Attributes:
-      num_tasks: that agents learn by each candidate of a generation, of which there are
-        `population.size / num_tasks`.
+      num_tasks: of a generation. Each has `population.size / num_tasks` candidates of its own.
       sigma: standard deviation of the parameters' perturbations; of CMA-ES the initial one.
       layers: names of the meta-network's layers whose parameters are perturbed; empty for all.
       generations_per_lifetime: generations after which the next longer one of

@@ -42,8 +42,8 @@ _FORMS = ("published", "anchored", "progress")
 # The same population, and what each estimator needs. Meta-gradients and persistent ES let all
 # agents make their updates at the same time; the latter has a place for each kind of task.
 _ESTIMATORS: Mapping[str, Mapping[str, int]] = {
-    "open_es": {"size": 128, "num_tasks": 4, "meta_steps": 300},
-    "cma_es": {"size": 128, "num_tasks": 4, "meta_steps": 300},
+    "open_es": {"size": 128, "num_tasks": 16, "meta_steps": 300},
+    "cma_es": {"size": 128, "num_tasks": 16, "meta_steps": 300},
     "persistent_es": {"size": 128, "num_tasks": 16, "meta_steps": 1200},
     "meta_gradient": {"size": 32, "num_tasks": 4, "meta_steps": 10_000},
     "hybrid": {"size": 32, "num_tasks": 4, "meta_steps": 10_000},
@@ -73,7 +73,7 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
     is_evolution = estimator.endswith("_es")
     lifetimes = LIFETIMES if is_evolution else LIFETIMES[1:]
     if is_evolution:
-        meta = {"learning_rate": 0.02, "average_decay": 0.9, "agents_at_once": 4}
+        meta = {"learning_rate": 0.03, "average_decay": 0.9, "agents_at_once": 4}
     else:
         # Meta-gradients of all layers make the rule worse (docs/measurements/varied.md).
         is_of_prior = estimator == "meta_gradient" and form != "published"
@@ -99,7 +99,7 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
         meta=dataclasses.replace(laptop.meta, **meta),
         evolution=EvolutionConfig(
             num_tasks=own["num_tasks"],
-            sigma=0.1,
+            sigma=0.2,
             layers=_layers(form, estimator),
             truncation=3_200,
         ),
@@ -122,4 +122,4 @@ def _rule(form: str, laptop: RuleConfig) -> RuleConfig:
         return RuleConfig(sizes=sizes, num_bins=laptop.num_bins, max_value=laptop.max_value)
     own = {"prior_outputs": 4, "agent_features": 6} if form == "progress" else {}
     sizes = dataclasses.replace(laptop.sizes, **own)
-    return dataclasses.replace(laptop, sizes=sizes, advantage_weight=1.5)
+    return dataclasses.replace(laptop, sizes=sizes, discount=0.99, advantage_weight=1.5)

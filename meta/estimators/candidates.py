@@ -55,16 +55,26 @@ def summarize(window: Sequence[Generation]) -> Metrics:
 
 
 def num_candidates(config: DiscoveryConfig) -> int:
-    """Return P, or raise ValueError if the population is not one of pairs for each task."""
+    """Return P, those of a task; ValueError if the population is not one of pairs for each."""
     size, num_tasks = config.population.size, config.evolution.num_tasks
     number, rest = divmod(size, num_tasks)
     if rest or number % 2 or number < 4:
         raise ValueError(
             f"population.size is {size}; expected a multiple of 2 evolution.num_tasks"
-            f" ({2 * num_tasks}), and at least {4 * num_tasks}: pairs of candidates, each with an"
-            " agent for each task of a generation."
+            f" ({2 * num_tasks}), and at least {4 * num_tasks}: pairs of candidates for each task"
+            " of a generation."
         )
     return number
+
+
+def by_task(config: DiscoveryConfig) -> Int[np.ndarray, "M P"]:
+    """Return the indices of each task's candidates among those that OpenES proposes.
+
+    Pairs stay together: OpenES proposes the first ones of all pairs, then the second ones.
+    """
+    half = config.population.size // 2
+    first = np.arange(half).reshape(config.evolution.num_tasks, -1)
+    return np.concatenate([first, half + first], axis=1)
 
 
 def layer_names(config: DiscoveryConfig, rule: disco.DiscoveredRule) -> tuple[str, ...]:

@@ -3,13 +3,13 @@
 A meta-gradient goes through a few updates of an agent, and does not see what a rule makes of the
 agent after hundreds. Here a meta-step is a generation:
 
-1. perturb: a search proposes P candidates, the rule with perturbed parameters (OpenES: Salimans et
-   al. 2017, arXiv 1703.03864, by antithetic pairs; CMA-ES: Hansen 2016, arXiv 1604.00772);
-2. learn: for each of M tasks with a budget, P fresh agents learn it, each by a candidate, for the
-   whole budget. Task, budget, initial agent and random numbers are the same for all P;
-3. rank: a candidate's fitness is the mean over the tasks of its rank among the P by the mean
-   return of the episodes that ended in the last fifth. So no scale of rewards counts, and no
-   reference score is needed;
+1. perturb: a search proposes M P candidates, the rule with perturbed parameters (OpenES: Salimans
+   et al. 2017, arXiv 1703.03864, by antithetic pairs; CMA-ES: Hansen 2016, arXiv 1604.00772);
+2. learn: each of M tasks with a budget is learned by P fresh agents, each by a candidate of its
+   own, for the whole budget. Task, budget, initial agent and random numbers are the same for all P;
+3. rank: a candidate's fitness is its rank among the P of its task by the mean return of the
+   episodes that ended in the last fifth. So no scale of rewards counts, and no reference score is
+   needed;
 4. update: the search moves its mean, the rule (OpenES by Adam), and the moving average follows.
 
 Tasks and budgets are drawn anew for each generation (`Evolution.draw`). The searches are the
@@ -92,7 +92,7 @@ class Evolution:
         self._num_candidates = candidates.num_candidates(config)
         self._draw_once = functools.cache(self.draw)
         self._names = candidates.layer_names(config, rule)
-        self._search = Search(config, self._num_candidates, self._perturbed(rule))
+        self._search = Search(config, config.population.size, self._perturbed(rule))
 
     def _perturbed(self, rule: disco.DiscoveredRule) -> dict[str, Any]:
         """Return the parameters that are perturbed, by layer."""
@@ -173,15 +173,16 @@ class Evolution:
         rules = candidates.rules_of(rule, proposed)
         drawn, returns, done = self._draw_once(number), [], 0
         total = sum(one.budget for one in drawn)
-        for one in drawn:
+        fitness = np.zeros(len(rules), np.float32)
+        for one, own in zip(drawn, candidates.by_task(self.config), strict=True):
 
             def add(steps: int, before: int = done) -> None:
                 report((before + steps / self._num_candidates) / total)
                 stopping.raise_if_requested()
 
-            returns.append(self._mean_returns(rules, one, number, add))
+            returns.append(self._mean_returns([rules[x] for x in own], one, number, add))
+            fitness[own] = candidates.ranks(returns[-1])
             done += one.budget
-        fitness = np.mean([candidates.ranks(x) for x in returns], axis=0)
         mean, told = self._search.tell(tell, proposed, fitness, asked)
         made = Generation(
             tasks=[self._tasks[one.task].name for one in drawn],
@@ -274,7 +275,7 @@ class Search:
             return self._own.init(key, mean, self._params)
 
     def ask(self, key: PRNGKeyArray, state: PyTree[Array]) -> tuple[PyTree[Array], PyTree[Array]]:
-        """Return P candidates, with a leading axis, and the state."""
+        """Return the candidates of a generation, with a leading axis, and the state."""
         with _promoting():
             return self._own.ask(key, state, self._params)
 
@@ -282,7 +283,7 @@ class Search:
         self,
         key: PRNGKeyArray,
         candidates: PyTree[Array],
-        fitness: Float[np.ndarray, "P"],
+        fitness: Float[np.ndarray, "all"],
         state: PyTree[Array],
     ) -> tuple[PyTree[Array], PyTree[Array]]:
         """Return the mean and the state after the candidates' fitness, which is maximised."""

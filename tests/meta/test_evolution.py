@@ -189,6 +189,23 @@ def test_it_climbs(monkeypatch, estimator):
     assert distances[-1] < 0.5 * distances[0]
 
 
+def test_each_pair_of_candidates_learns_one_task(monkeypatch):
+    """Those of a task are pairs around the rule, and none learns two tasks."""
+    discovery, tried = make(population={"size": 12}), []
+
+    def returns(rules, drawn, number, report):
+        tried.append(np.array([flat(rule) for rule in rules]))
+        return np.arange(6.0)
+
+    monkeypatch.setattr(discovery, "_mean_returns", returns)
+    discovery.step(discovery.init())
+    first, second = (np.split(x, 2) for x in tried)
+    mean = flat(small_rule())
+    for one, other in (first, second):
+        np.testing.assert_allclose(one + other, np.broadcast_to(2.0 * mean, one.shape), atol=1e-5)
+    assert len(np.unique(np.concatenate([*first, *second]), axis=0)) == 12
+
+
 REFUSED = {
     "pairs": ({"population": {"size": 6}}, "population.size is 6; expected a multiple of 2"),
     "layers": ({"evolution": {"layers": ("lstm",)}}, r"evolution.layers has \['lstm'\]"),
