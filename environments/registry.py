@@ -55,6 +55,7 @@ _MODULES = {
     "varied": _Module(
         "varied", "varied varied_1 varied_4 varied_16 varied_64 varied_256 varied_heldout"
     ),
+    "robustness": _Module("robustness", "robustness"),
     "small_tasks": _Module(
         "catch deep_sea delayed_chain",
         "delayed_chain",

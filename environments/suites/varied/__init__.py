@@ -206,16 +206,22 @@ SUITES = {
 }
 
 
-@functools.cache
-def make(name: str) -> Environment:
-    """Make an environment of the suite, for example `varied/000_grid_planes`."""
-    number = _NAMES.index(name)
+def draw(number: int) -> tuple[Any, np.random.Generator]:
+    """Return the parameters of a task's family, and the generator to draw its encoding from."""
     variant, rng = VARIANTS[number % len(VARIANTS)], np.random.default_rng([SEED, number])
     family = FAMILIES[variant.family]
     task = family.draw(rng)
     if family.is_noisy:
         noise = log_uniform(rng, *_NOISES) if number // len(VARIANTS) % 2 else 0.0
         task = NoisyTask(task=task, noise=jnp.float32(noise))
+    return task, rng
+
+
+@functools.cache
+def make(name: str) -> Environment:
+    """Make an environment of the suite, for example `varied/000_grid_planes`."""
+    number = _NAMES.index(name)
+    variant, (task, rng) = VARIANTS[number % len(VARIANTS)], draw(number)
     scale = log_uniform(rng, *REWARD_SCALES)
     params = variant.dynamics.draw(rng, task, scale, variant.noise)
     return Environment(name=name, dynamics=variant.dynamics, params=params)

@@ -8,7 +8,7 @@ import pytest
 import environments
 from environments import exact_returns
 from environments.encodings import Encoded
-from environments.suites import varied
+from environments.suites import robustness, varied
 from environments.suites.grid_worlds import mazes
 from environments.suites.varied import GRID, ROOMS, VARIANTS
 from environments.suites.varied.views import Coordinates, Egocentric
@@ -188,3 +188,16 @@ def test_the_random_policy_returns_what_is_computed(number):
 
     found, _ = mean_return(task.dynamics, task.params, random, episodes=500)
     assert found == pytest.approx(expected.random, abs=0.1 * (expected.optimal - expected.random))
+
+
+def test_encodings_and_scales_change_no_task():
+    """The best return is the same in each encoding, and goes with the scale of rewards."""
+    best = {}
+    for name in robustness.SUITES["robustness"]:
+        number, encoding, scale = robustness.parts(name)
+        if number == 466 and (encoding == "given" or scale == "x1"):
+            mdp = exact_returns.finite_mdp(environments.make(name))
+            best[encoding, scale] = exact_returns.expected_returns(mdp).optimal
+    assert len(best) == len(robustness.ENCODINGS) + len(robustness.SCALES) - 1
+    expected = [best["given", "x1"] * robustness.SCALES[scale] for _, scale in best]
+    np.testing.assert_allclose(list(best.values()), expected, rtol=1e-4)
