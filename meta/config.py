@@ -16,7 +16,7 @@ ESTIMATORS = ("meta_gradient", "open_es", "cma_es", "persistent_es", "hybrid")
 _UNITS = ("torso", "head")
 _NUMBERS = ("memory", "frame_stack", "burn_in", "num_environments", "batch_size", "unroll_length")
 _CHANGES = rf"(?:\s*\b(?:(?:{'|'.join(_NUMBERS)})=\d+|(?:{'|'.join(_UNITS)})=\d+(?:x\d+)*)(?!\S))+"
-_FAMILY = re.compile(rf"\s*([\w/*]+)\s*:({_CHANGES})\s*")
+_FAMILY = re.compile(rf"\s*(\S+)\s*:({_CHANGES})\s*")
 _MAX_LIFETIME = 2**31 - 1  # An int32 counts environment steps.
 
 

@@ -127,6 +127,13 @@ def test_agents_of_varied_tasks_have_networks_and_updates_of_their_own():
     assert {x.steps_per_update for x in by_name.values()} == {32, 64, 128}
 
 
+@pytest.mark.parametrize("name", ["gymnax/CartPole-v1", "gymnasium/minigrid:MiniGrid-Empty-8x8-v0"])
+def test_families_may_be_environments(name):
+    settings = dataclasses.replace(varied.get_config(), families=(f"{name}: torso=8",))
+    assert settings.agent_of(name).network.torso == (8,)
+    assert settings.agent_of("gymnax/Acrobot-v1") == settings.agent
+
+
 @pytest.mark.parametrize("form", ["published", "anchored", "progress"])
 def test_each_form_of_varied_has_each_estimator(form):
     for estimator in ESTIMATORS:
