@@ -7,6 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Int
 
 
 class AdamState(NamedTuple):
@@ -140,16 +141,26 @@ def scheduled_adamw(
     )
 
 
-def cosine_schedule(num_updates: int, end: float, num_warmup: int = 0) -> optax.Schedule:
-    """Return a linear warm-up from 0 to 1, followed by half a cosine from 1 to `end`."""
-    schedule = optax.warmup_cosine_decay_schedule(
-        init_value=0.0 if num_warmup else 1.0,
-        peak_value=1.0,
-        warmup_steps=num_warmup,
-        decay_steps=max(num_updates, num_warmup + 1),
-        end_value=end,
-    )
-    return lambda count: schedule(jnp.asarray(count, jnp.result_type(float)))
+def cosine_schedule(
+    num_updates: int | Int[Array, ""], end: float, num_warmup: int = 0
+) -> optax.Schedule:
+    """Return a linear warm-up from 0 to 1, followed by half a cosine from 1 to `end`.
+
+    The two end after `num_warmup` and `num_updates` updates. optax's schedule is the same, but its
+    length cannot be an argument of a compiled program.
+    """
+
+    def schedule(count):
+        dtype = jnp.result_type(float)
+        count, last = (jnp.asarray(x, dtype) for x in (count, num_updates))
+        length = jnp.maximum(last - num_warmup, 1.0)
+        passed = jnp.minimum(count - num_warmup, length)
+        fraction = (1.0 - end) * (0.5 * (1.0 + jnp.cos(jnp.pi * passed / length))) + end
+        if not num_warmup:
+            return fraction
+        return jnp.where(count < num_warmup, count / num_warmup, fraction)
+
+    return schedule
 
 
 def clip_to_parameters(clipping: float = 0.3, eps: float = 1e-3) -> optax.GradientTransformation:

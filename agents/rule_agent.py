@@ -10,7 +10,7 @@ from typing import Any
 import chex
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 import disco
 import environments
@@ -146,23 +146,24 @@ class RuleAgentConfig:
         return dataclasses.replace(trajectory, reward=self.reward_scale * trajectory.reward)
 
     def optimizer(
-        self, learning_rate: optax.ScalarOrSchedule | None = None
+        self,
+        learning_rate: optax.ScalarOrSchedule | None = None,
+        lifetime: Int[Array, ""] | None = None,
     ) -> optax.GradientTransformation:
-        """Return the optimiser, with the configured learning rate or the given one.
+        """Return the optimiser, with the configured learning rate and lifetime or the given ones.
 
         Raises:
           ValueError: if `end_learning_rate` is less than 1 and `lifetime` is 0.
         """
-        if self.end_learning_rate < 1.0 and not self.lifetime:
+        if self.end_learning_rate < 1.0 and not self.lifetime and lifetime is None:
             raise ValueError(
                 f"agent.end_learning_rate is {self.end_learning_rate} and agent.lifetime 0;"
                 " expected the environment steps in which the learning rate falls."
             )
         schedule = None
         if self.end_learning_rate < 1.0 or self.warmup:
-            num_updates, num_warmup = (
-                -(-steps // self.steps_per_update) for steps in (self.lifetime, self.warmup)
-            )
+            steps = self.lifetime if lifetime is None else lifetime
+            num_updates, num_warmup = (-(-x // self.steps_per_update) for x in (steps, self.warmup))
             schedule = cosine_schedule(num_updates, self.end_learning_rate, num_warmup)
         return agent_optimizer(
             self.learning_rate if learning_rate is None else learning_rate,
@@ -198,13 +199,15 @@ class RuleAgent(ActsByPolicy):
     """An agent that learns by a rule (`agents.protocol.Agent`), with one parameter vector.
 
     Agents whose rules have the same structure and sizes share one compiled program. So do those of
-    other learning rates, if `learning_rate` replaces the configuration's.
+    other learning rates and lifetimes, where `learning_rate` and `lifetime` replace those of the
+    configuration.
     """
 
     config: RuleAgentConfig = dataclasses.field(metadata={"static": True})
     network: Network = dataclasses.field(metadata={"static": True})
     rule: disco.Rule
     learning_rate: Float[Array, ""] | None = None
+    lifetime: Int[Array, ""] | None = None
 
     @classmethod
     def create(cls, config: RuleAgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
@@ -291,7 +294,7 @@ class RuleAgent(ActsByPolicy):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        return self.config.optimizer(self.learning_rate)
+        return self.config.optimizer(self.learning_rate, self.lifetime)
 
 
 def to_trajectory(batch: Batch) -> disco.Trajectory:
@@ -316,7 +319,11 @@ def make_agent(
 ) -> RuleAgent:
     """Return the agent that learns a task, of discrete actions, by a rule.
 
-    Its learning rate is an array, so that agents that differ only in it share programs.
+    Its learning rate and lifetime are arrays, so that agents that differ only in them share
+    programs.
     """
-    agent = RuleAgent.create(dataclasses.replace(config, learning_rate=0.0), task.dynamics, rule)
-    return dataclasses.replace(agent, learning_rate=jnp.float32(config.learning_rate))
+    fixed = dataclasses.replace(config, learning_rate=0.0, lifetime=0)
+    agent = RuleAgent.create(fixed, task.dynamics, rule)
+    lifetime = jnp.int32(config.lifetime) if config.lifetime else None
+    rate = jnp.float32(config.learning_rate)
+    return dataclasses.replace(agent, learning_rate=rate, lifetime=lifetime)

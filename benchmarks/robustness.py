@@ -1,6 +1,6 @@
 """Whether encodings, scales of rewards and widths of networks change what agents learn.
 
-    for width in 32 128; do python -m launch.evaluate --suite=robustness --rule=RULE --baselines=ppo \
+    for width in 32 128; do python -m launch.evaluate --suite=robustness --rule=RULE \
         "--config.agent.network.torso=($width,)" --workdir=runs/robustness_$width; done
     python -m benchmarks.robustness runs/robustness_32/scores.csv runs/robustness_128/scores.csv
 
@@ -24,8 +24,7 @@ _ALL = "all"
 
 
 def levels(files: Sequence[pathlib.Path]) -> pd.DataFrame:
-    """Return the normalised scores of runs by contender and level, a row for each pair of a run
-    and a level.
+    """Return the columns contender, level and score: a row for each run and each of its levels.
 
     Raises:
       ValueError: if a file has no normalised score of the suite.

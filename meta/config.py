@@ -173,6 +173,7 @@ class EvolutionConfig:
     Attributes:
       num_tasks: of a generation. Each has `population.size / num_tasks` candidates of its own.
       sigma: standard deviation of the parameters' perturbations; of CMA-ES the initial one.
+      learning_rate: of Adam, which moves the mean; CMA-ES has none.
       layers: names of the meta-network's layers whose parameters are perturbed; empty for all.
       generations_per_lifetime: generations after which the next longer one of
         `population.lifetimes` is drawn, too; 0 to draw from all of them from the beginning.
@@ -183,6 +184,7 @@ class EvolutionConfig:
 
     num_tasks: Count = 4
     sigma: Positive = 0.05
+    learning_rate: Positive = 0.03
     layers: tuple[str, ...] = ()
     generations_per_lifetime: AtLeast0[int] = 0
     truncation: Count = 10_000

@@ -73,7 +73,7 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
     is_evolution = estimator.endswith("_es")
     lifetimes = LIFETIMES if is_evolution else LIFETIMES[1:]
     if is_evolution:
-        meta = {"learning_rate": 0.03, "average_decay": 0.9, "agents_at_once": 4}
+        meta = {"average_decay": 0.9, "agents_at_once": 4}
     else:
         # Meta-gradients of all layers make the rule worse (docs/measurements/varied.md).
         is_of_prior = estimator == "meta_gradient" and form != "published"
@@ -100,6 +100,7 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
         evolution=EvolutionConfig(
             num_tasks=own["num_tasks"],
             sigma=0.2,
+            learning_rate=0.03,
             layers=_layers(form, estimator),
             truncation=3_200,
         ),

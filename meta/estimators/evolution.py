@@ -263,7 +263,7 @@ class Search:
             self._own = searches.Open_ES(
                 num_candidates,
                 parameters,
-                optimizer=optax.adam(config.meta.learning_rate),
+                optimizer=optax.adam(settings.learning_rate),
                 std_schedule=optax.constant_schedule(settings.sigma),
                 fitness_shaping_fn=lambda population, fitness, state, params: fitness,
             )

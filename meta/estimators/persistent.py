@@ -131,7 +131,7 @@ class PersistentES:
         self._num_places = config.evolution.num_tasks
         self._num_candidates = candidates.num_candidates(config)
         self._names = candidates.layer_names(config, rule)
-        self._optimizer = optax.adam(config.meta.learning_rate)
+        self._optimizer = optax.adam(config.evolution.learning_rate)
         self._unrolls = config.evolution.truncation // config.agent.steps_per_update
         self._draw_once = functools.cache(self.draw)
 

@@ -174,8 +174,16 @@ SCHEDULES = {
 @pytest.mark.parametrize(("settings", "expected"), SCHEDULES.values(), ids=SCHEDULES)
 @pytest.mark.parametrize("learning_rate", [None, 0.3])
 def test_learning_rate_over_a_life(settings, expected, learning_rate):
-    """10 steps per update; a constant gradient's update is the learning rate."""
-    optimizer: Any = RuleAgentConfig(**{**vars(CONFIG), **settings}).optimizer(learning_rate)
+    """10 steps per update; a constant gradient's update is the learning rate.
+
+    Rate and lifetime are those of the configuration, or arguments.
+    """
+    lifetime = None
+    if learning_rate and "lifetime" in settings:
+        lifetime = jnp.int32(settings["lifetime"])
+        settings = settings | {"lifetime": 0}
+    config: Any = RuleAgentConfig(**{**vars(CONFIG), **settings})
+    optimizer = config.optimizer(learning_rate, lifetime)
 
     def update(state, _):
         updates, state = optimizer.update(jnp.float32(3.0), state, jnp.float32(0.0))

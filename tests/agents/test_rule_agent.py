@@ -14,10 +14,12 @@ from agents.muesli.algorithm import MuesliAgent
 from agents.muesli.config import MuesliConfig
 from agents.networks import NetworkConfig
 from agents.protocol import Batch
-from agents.rule_agent import RuleAgent, RuleAgentConfig
+from agents.rule_agent import RuleAgent, RuleAgentConfig, make_agent
 from tests.agents.common import Corridor
 from training import iteration, replay_sampling
+from training.passes import split_agent
 
+CATCH = environments.make("catch/4x3")
 SMALL = RuleAgentConfig(
     network=NetworkConfig(torso=(4,)),
     num_environments=2,
@@ -123,6 +125,17 @@ def test_rewards_are_scaled(kind):
     of_half = learn(1.0, dataclasses.replace(batch, reward=0.5 * rewards))
     np.testing.assert_array_equal(halved, of_half)
     assert not np.array_equal(halved, learn(1.0, batch))
+
+
+def test_agents_of_other_rates_and_lifetimes_share_a_program():
+    config = dataclasses.replace(SMALL, end_learning_rate=0.1)
+    agents = [
+        make_agent(disco.ActorCritic(), dataclasses.replace(config, **changes), CATCH)
+        for changes in ({"lifetime": 100}, {"lifetime": 200}, {"lifetime": 100, "learning_rate": 1})
+    ]
+    static, arrays = zip(*map(split_agent, agents), strict=True)
+    assert len({*static}) == 1
+    assert len({tuple(map(float, own)) for own in arrays}) == 3
 
 
 def test_learns_catch():

@@ -30,7 +30,9 @@ def test_columns_are_means_of_their_runs(tmp_path):
         written(tmp_path, "narrow", narrow),
         written(tmp_path, "large", lambda contender, task: 0.5 if contender == "rule" else 0.75),
     ]
-    lines = [[cell.strip() for cell in x.split("|")[1:-1]] for x in table(levels(files)).split("\n")]
+    lines = [
+        [cell.strip() for cell in x.split("|")[1:-1]] for x in table(levels(files)).split("\n")
+    ]
     header, _, first, second = lines
     assert first[0] == "`ppo`" and set(first[1:-1]) == {"0.75"} and first[-1] == "0.00"
     found = dict(zip(header, second, strict=True))

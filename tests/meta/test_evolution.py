@@ -27,7 +27,7 @@ LIFETIMES = (120 * UNROLL, 60 * UNROLL)
 
 
 def config(**changes) -> DiscoveryConfig:
-    evolution = {"num_tasks": 2, "sigma": 0.1} | changes.pop("evolution", {})
+    evolution = {"num_tasks": 2, "sigma": 0.1, "learning_rate": 0.1} | changes.pop("evolution", {})
     population = {"size": 8, "lifetimes": LIFETIMES} | changes.pop("population", {})
     return dataclasses.replace(
         DiscoveryConfig(
@@ -35,7 +35,7 @@ def config(**changes) -> DiscoveryConfig:
             agent=dataclasses.replace(AGENT, learning_rate=0.1),
             population=PopulationConfig(**population),
             evolution=EvolutionConfig(**evolution),
-            meta=MetaConfig(learning_rate=0.1, average_decay=0.5),
+            meta=MetaConfig(average_decay=0.5),
             seed=3,
         ),
         **changes,

@@ -29,6 +29,7 @@ def make(tasks=TASKS, **changes) -> PersistentES:
     evolution = {
         "num_tasks": 2,
         "sigma": SIGMA,
+        "learning_rate": RATE,
         "layers": (PRIOR,),
         "truncation": TRUNCATION + 3,
     } | changes.pop("evolution", {})
@@ -37,7 +38,7 @@ def make(tasks=TASKS, **changes) -> PersistentES:
         agent=AGENT,
         population=PopulationConfig(size=8, lifetimes=(4 * TRUNCATION + 5,)),
         evolution=EvolutionConfig(**evolution),
-        meta=MetaConfig(learning_rate=RATE, average_decay=0.5),
+        meta=MetaConfig(average_decay=0.5),
         seed=3,
     )
     return PersistentES(dataclasses.replace(config, **changes), tasks, small_rule())
