@@ -30,16 +30,17 @@ def test_columns_are_means_of_their_runs(tmp_path):
         written(tmp_path, "narrow", narrow),
         written(tmp_path, "large", lambda contender, task: 0.5 if contender == "rule" else 0.75),
     ]
-    lines = [
-        [cell.strip() for cell in x.split("|")[1:-1]] for x in table(levels(files)).split("\n")
-    ]
-    header, _, first, second = lines
-    assert first[0] == "`ppo`" and set(first[1:-1]) == {"0.75"} and first[-1] == "0.00"
+    lines = table(levels(files)).split("\n")
+    header, _, first, second = [[cell.strip() for cell in x.split("|")[1:-1]] for x in lines]
+    assert first[0] == "`ppo`"
+    assert {*first[1:-1]} == {"0.75"}
+    assert first[-1] == "0.00"
     found = dict(zip(header, second, strict=True))
     assert found["wide"] == "0.38"  # Half of them 0.25, half 0.5.
     assert found["given"] == "0.62"
     assert found["x1"] == "0.58"  # The middle half: 48 of 0.5 and 24 of 0.75.
-    assert found["narrow"] == "0.75" and found["large"] == "0.50"
+    assert found["narrow"] == "0.75"
+    assert found["large"] == "0.50"
     assert found["best - worst"] == "0.38"
 
 
