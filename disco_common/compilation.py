@@ -18,9 +18,9 @@ from absl import logging
 from disco_common.files import user_cache
 
 _CACHE_BYTES = 4 << 30
-# A process may have some 65,000 mappings of memory on Linux, and XLA takes a few for every program
+# A process may have some 65,000 mappings of memory on Linux, and XLA takes hundreds for a program
 # that it compiles for a CPU. Beyond that the process crashes.
-_MANY_MAPPINGS = 25_000
+_MANY_MAPPINGS = 30_000
 _MAPPINGS = pathlib.Path("/proc/self/maps")
 
 # A flag for XLA_FLAGS: one thread per CPU device.
