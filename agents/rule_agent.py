@@ -163,7 +163,8 @@ class RuleAgentConfig:
         schedule = None
         if self.end_learning_rate < 1.0 or self.warmup:
             steps = self.lifetime if lifetime is None else lifetime
-            num_updates, num_warmup = (-(-x // self.steps_per_update) for x in (steps, self.warmup))
+            num_updates = -(-steps // self.steps_per_update)
+            num_warmup = -(-self.warmup // self.steps_per_update)
             schedule = cosine_schedule(num_updates, self.end_learning_rate, num_warmup)
         return agent_optimizer(
             self.learning_rate if learning_rate is None else learning_rate,

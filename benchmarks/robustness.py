@@ -11,6 +11,7 @@ and the difference of the best and the worst of these columns.
 
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,21 +30,23 @@ def levels(files: Sequence[pathlib.Path]) -> pd.DataFrame:
     Raises:
       ValueError: if a file has no normalised score of the suite.
     """
-    tables = []
+    found: dict[str, list[Any]] = {"contender": [], "level": [], "score": []}
     for file in files:
         scores = pd.read_csv(file)
         is_own = scores["task"].isin(robustness.SUITES["robustness"])
-        scores = scores[(scores["scale"] == _NORMALIZED) & is_own & scores["score"].notna()]
-        if scores.empty:
+        own = scores[(scores["scale"] == _NORMALIZED) & is_own & scores["score"].notna()]
+        if own.empty:
             raise ValueError(
                 f"{file} has no score on the scale {_NORMALIZED!r} of a task of the suite"
                 " robustness; expected the scores.csv of its evaluation."
             )
-        for task, own in scores.groupby("task"):
-            _, *names = robustness.parts(str(task))
+        for run in own.to_dict("records"):
+            _, *names = robustness.parts(run["task"])
             for level in (_ALL, *names, file.parent.name):
-                tables.append(own[["contender", "score"]].assign(level=level))
-    return pd.concat(tables)
+                for name, value in {**run, "level": level}.items():
+                    if name in found:
+                        found[name].append(value)
+    return pd.DataFrame(found)
 
 
 def table(scores: pd.DataFrame) -> str:
