@@ -9,9 +9,9 @@ all runs, in those of each encoding, each scale and each evaluation (by the name
 and the difference of the best and the worst of these columns.
 """
 
+import csv
 import pathlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,23 +30,21 @@ def levels(files: Sequence[pathlib.Path]) -> pd.DataFrame:
     Raises:
       ValueError: if a file has no normalised score of the suite.
     """
-    found: dict[str, list[Any]] = {"contender": [], "level": [], "score": []}
+    rows = []
     for file in files:
-        scores = pd.read_csv(file)
-        is_own = scores["task"].isin(robustness.SUITES["robustness"])
-        own = scores[(scores["scale"] == _NORMALIZED) & is_own & scores["score"].notna()]
-        if own.empty:
+        with file.open(newline="") as lines:
+            runs = [run for run in csv.DictReader(lines) if run["scale"] == _NORMALIZED]
+        runs = [run for run in runs if run["task"] in robustness.SUITES["robustness"]]
+        if not runs:
             raise ValueError(
                 f"{file} has no score on the scale {_NORMALIZED!r} of a task of the suite"
                 " robustness; expected the scores.csv of its evaluation."
             )
-        for run in own.to_dict("records"):
+        for run in runs:
             _, *names = robustness.parts(run["task"])
-            for level in (_ALL, *names, file.parent.name):
-                for name, value in {**run, "level": level}.items():
-                    if name in found:
-                        found[name].append(value)
-    return pd.DataFrame(found)
+            own = {"contender": run["contender"], "score": float(run["score"])}
+            rows += [own | {"level": level} for level in (_ALL, *names, file.parent.name)]
+    return pd.DataFrame(rows)
 
 
 def table(scores: pd.DataFrame) -> str:
