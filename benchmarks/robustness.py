@@ -34,16 +34,17 @@ def levels(files: Sequence[pathlib.Path]) -> pd.DataFrame:
     for file in files:
         with file.open(newline="") as lines:
             runs = [run for run in csv.DictReader(lines) if run["scale"] == _NORMALIZED]
-        runs = [run for run in runs if run["task"] in robustness.SUITES["robustness"]]
+        names = robustness.SUITES["robustness"]
+        runs = [run for run in runs if run["task"] in names and run["score"]]
         if not runs:
             raise ValueError(
                 f"{file} has no score on the scale {_NORMALIZED!r} of a task of the suite"
                 " robustness; expected the scores.csv of its evaluation."
             )
         for run in runs:
-            _, *names = robustness.parts(run["task"])
+            _, *own_levels = robustness.parts(run["task"])
             own = {"contender": run["contender"], "score": float(run["score"])}
-            rows += [own | {"level": level} for level in (_ALL, *names, file.parent.name)]
+            rows += [own | {"level": level} for level in (_ALL, *own_levels, file.parent.name)]
     return pd.DataFrame(rows)
 
 
