@@ -192,7 +192,7 @@ class AnchoredRule(DiscoveredRule):
                 given: Outputs = getattr(inputs, name)
                 read[name] = {x: given[x] for x in given if x not in ("y", "z")}
         if memory.updates is not None:
-            of_agent = agent_features(memory, inputs.outputs["logits"][:-1])
+            of_agent = agent_features(memory, inputs)
             read["of_agent"] = of_agent[: self.sizes.agent_features]
         return dataclasses.replace(inputs, **read)
 
@@ -295,7 +295,7 @@ def form_of(
     raise ValueError(f"No form of a rule has the hyper-parameters {sorted(settings)}.")
 
 
-AGENT_FEATURES = ("age", "advantages", "entropy", "errors", "arrivals", "trend")
+AGENT_FEATURES = ("age", "advantages", "entropy", "errors", "arrivals", "trend", "signal")
 _WITHOUT_REWARDS = AGENT_FEATURES[:4]
 _RECENT = 0.9  # Decay of the mean of recent rewards.
 
@@ -316,19 +316,20 @@ def _with_rewards(memory: AnchoredMemory, trajectory: Trajectory) -> AnchoredMem
     )
 
 
-def agent_features(
-    memory: AnchoredMemory, logits: Float[Array, "T B A"]
-) -> tuple[Float[Array, ""], ...]:
+def agent_features(memory: AnchoredMemory, inputs: Inputs) -> tuple[Float[Array, ""], ...]:
     """Return what the networks may read of an agent's progress; no gradient flows.
 
     Returns:
       By `AGENT_FEATURES`: log(1 + updates), scaled; the decimal logarithm of the deviation of
       advantages, at least 1e-3; the policy's mean entropy by the largest there is; the decimal
       logarithm of the errors of values by the deviation of advantages, from -2 to 2; that of the
-      part of rewards that are not 0, at least 1e-3; and the mean of recent rewards minus that of
-      the last hundred batches, by their root mean square. The last two only if they are kept.
+      part of rewards that are not 0, at least 1e-3; the mean of recent rewards minus that of the
+      last hundred batches, by their root mean square; and the decimal logarithm of the advantages
+      of the actions taken by the action value, by the deviation of those by returns, from -2 to 1:
+      small where returns are mostly noise. The last three only if rewards' moments are kept.
     """
     assert memory.updates is not None
+    logits, action = inputs.outputs["logits"][:-1], inputs.trajectory.action
     deviation = moments.deviation(memory.advantage)
     log_policy = jax.nn.log_softmax(logits)
     legal = jnp.sum((logits != -jnp.inf).astype(logits.dtype), axis=-1)
@@ -343,9 +344,12 @@ def agent_features(
     if memory.rewards is not None and memory.arrived is not None and memory.recent is not None:
         size = moments.root_mean_square(memory.rewards)
         recent = memory.recent / (1.0 - _RECENT ** (memory.updates + 1.0))
+        by_value = select_action(inputs.estimates.action_advantage, action)
+        signal = jnp.sqrt(jnp.mean(jnp.square(by_value))) / jnp.maximum(deviation, 1e-3)
         features += [
             jnp.log10(jnp.maximum(moments.mean(memory.arrived), 1e-3)),
             (recent - moments.mean(memory.rewards)) / (size + 1e-6),
+            jnp.clip(jnp.log10(jnp.maximum(signal, 1e-2)), -2.0, 1.0),
         ]
     return tuple(jax.lax.stop_gradient(x) for x in features)
 
@@ -354,13 +358,14 @@ def features_of_taken(inputs: Inputs) -> tuple[Float[Array, "T B"], ...]:
     """Return the `prior_features` of the actions taken."""
     action = inputs.trajectory.action
     policies = inputs.outputs["logits"], inputs.trajectory.behaviour_logits
-    return prior_features(
-        *(select_action(jax.nn.log_softmax(logits), action) for logits in policies)
-    )
+    log_probabilities = (select_action(jax.nn.log_softmax(x), action) for x in policies)
+    return prior_features(*log_probabilities, inputs.normalized_advantage)
 
 
 def prior_features(
-    log_probability: Float[Array, "*s"], behaviour: Float[Array, "*s"]
+    log_probability: Float[Array, "*s"],
+    behaviour: Float[Array, "*s"],
+    normalized_advantage: Float[Array, "*s"],
 ) -> tuple[Float[Array, "*s"], ...]:
     """Return what the outputs of the prior may read of an action taken; no gradient flows.
 
@@ -368,10 +373,13 @@ def prior_features(
     derivative of the KL divergence from a target whose logit of the action is raised by k A is,
     for small k A, k A times the probability, where that of a policy gradient is A; a weight of -1
     makes up for it. One of the second makes it a power of the ratio, as the drifts of mirror
-    learning are functions of it (Lu et al. 2022, arXiv 2210.05639).
+    learning are functions of it (Lu et al. 2022, arXiv 2210.05639). One of the third lets what is
+    better than expected weigh more, or less, than what is worse.
 
     Returns:
-      The logarithms of the probability and of the ratio, from -5 and from -5 to 5.
+      The logarithms of the probability and of the ratio, from -5 and from -5 to 5, and a third of
+      the normalised advantage, from -1 to 1.
     """
     ratio = jnp.clip(log_probability - behaviour, -_LARGEST_LOG, _LARGEST_LOG)
-    return jax.lax.stop_gradient((jnp.maximum(log_probability, -_LARGEST_LOG), ratio))
+    advantage = jnp.clip(normalized_advantage / 3.0, -1.0, 1.0)
+    return jax.lax.stop_gradient((jnp.maximum(log_probability, -_LARGEST_LOG), ratio, advantage))

@@ -155,7 +155,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
 # See `meta_network._features`.
 STATE_FEATURES = 23  # Per transition, besides those of actions and of the agent.
 ACTION_FEATURES = (9, 10)  # Per action: the published ones, and one more.
-_AT_MOST = {"prior_outputs": 4, "agent_features": 6, "prior_features": 2}
+_AT_MOST = {"prior_outputs": 4, "agent_features": 7, "prior_features": 3}
 _MAY_BE_0 = ("transformer_layers", *_AT_MOST)
 
 
@@ -184,11 +184,11 @@ class MetaNetworkSizes:
         3 for that of the advantages of all actions, too, 4 for the factor of the agent's steps,
         too (`Rule.step`); 0 for constants (`AnchoredRule.policy_prior`, `advantage_weight`,
         `action_advantage_weight`).
-      agent_features: the first so many numbers of `disco.anchored.AgentFeatures`, of the agent's
+      agent_features: the first so many numbers of `disco.anchored.AGENT_FEATURES`, of the agent's
         progress, that both networks, and the outputs of the prior, read; 0 as published.
       prior_features: numbers of the action taken that the outputs of the prior read: with 1 the
         logarithm of its probability, with 2 also that of the ratio to its probability when it was
-        taken (`disco.anchored.prior_features`).
+        taken, with 3 also its normalised advantage (`disco.anchored.prior_features`).
     """
 
     prediction: int = 600

@@ -44,7 +44,8 @@ class Ablated(disco.AnchoredRule):
             name: jax.tree.map(jnp.zeros_like, getattr(inputs, name)) for name in names
         }
         if len(inputs.of_agent) > 1:  # The first alone is not of values and rewards.
-            none = anchored.agent_features(self.init_memory(), inputs.outputs["logits"][:-1])
+            blind = dataclasses.replace(inputs, **hidden)
+            none = anchored.agent_features(self.init_memory(), blind)
             hidden["of_agent"] = inputs.of_agent[0], *none[1 : len(inputs.of_agent)]
         return dataclasses.replace(inputs, **hidden)
 

@@ -48,7 +48,7 @@ def features(inputs: Inputs, memory: disco.AnchoredMemory) -> dict[str, Float[Ar
       advantage, normalised, and the TD error by the deviation of advantages, from -3 to 3.
     """
     scale = moments.deviation(memory.advantage) + 1e-6
-    log_probability, log_ratio = features_of_taken(inputs)
+    log_probability, log_ratio, _ = features_of_taken(inputs)
     found = dict(zip(AGENT_FEATURES, inputs.of_agent, strict=False)) | {
         "log_probability": log_probability,
         "log_ratio": log_ratio,

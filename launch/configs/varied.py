@@ -56,7 +56,7 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
     Args:
       form_and_estimator: a form of the rule, and one of `meta.config.ESTIMATORS`, which need not be
         given. The forms are `published`, from a random start; `anchored`, which starts as the
-        hand-set rule; `progress`, which reads six numbers of the agent's progress, too, and scales
+        hand-set rule; `progress`, which reads seven numbers of the agent's progress, too, and scales
         its steps.
 
     Raises:
@@ -121,6 +121,7 @@ def _rule(form: str, laptop: RuleConfig) -> RuleConfig:
         none = {"prior_outputs": 0, "agent_features": 0, "prior_features": 0}
         sizes = dataclasses.replace(laptop.sizes, **none)
         return RuleConfig(sizes=sizes, num_bins=laptop.num_bins, max_value=laptop.max_value)
-    own = {"prior_outputs": 4, "agent_features": 6} if form == "progress" else {}
+    progress = {"prior_outputs": 4, "agent_features": 7, "prior_features": 3}
+    own = progress if form == "progress" else {}
     sizes = dataclasses.replace(laptop.sizes, **own)
     return dataclasses.replace(laptop, sizes=sizes, discount=0.99, advantage_weight=1.5)

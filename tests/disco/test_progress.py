@@ -9,7 +9,7 @@ import optax
 import pytest
 
 import disco
-from disco import anchored
+from disco import anchored, moments
 from disco.anchored import AGENT_FEATURES
 from tests.disco.common import (
     TEN_FEATURES,
@@ -20,7 +20,7 @@ from tests.disco.common import (
     targets_of,
 )
 
-SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=4, agent_features=6, prior_features=2)
+SIZES = dataclasses.replace(TEN_FEATURES, prior_outputs=4, agent_features=7, prior_features=3)
 
 
 def progressing(step: float = 0.0) -> disco.AnchoredRule:
@@ -43,14 +43,14 @@ def progressing(step: float = 0.0) -> disco.AnchoredRule:
 def features_after(batches):
     rule = progressing()
     state = rule.init({})
-    logits = None
+    inputs = None
     for trajectory in batches:
         outputs = random_outputs(rule, trajectory)
+        inputs, _ = rule.inputs_and_memory(outputs, outputs, trajectory, state.memory)
         _, state = targets_of(rule, outputs, outputs, trajectory, state)
-        logits = outputs["logits"][:-1]
-    assert logits is not None
-    found = anchored.agent_features(state.memory, logits)
-    return dict(zip(AGENT_FEATURES, map(float, found), strict=True)), np.asarray(logits)
+    assert inputs is not None
+    found = anchored.agent_features(state.memory, inputs)
+    return dict(zip(AGENT_FEATURES, map(float, found), strict=True)), state.memory, inputs
 
 
 def rewarded(reward, seed=0):
@@ -63,19 +63,24 @@ def rewarded(reward, seed=0):
 
 def test_what_is_read_of_the_progress():
     one_in_seven = jnp.zeros((7, 3)).at[2].set(2.0)
-    found, logits = features_after([rewarded(one_in_seven)] * 3)
+    found, memory, inputs = features_after([rewarded(one_in_seven)] * 3)
+    logits = np.asarray(inputs.outputs["logits"][:-1])
     assert found["age"] == pytest.approx(np.log(4.0) / 10.0)
     policy = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     expected = -(policy * np.log(policy)).sum(axis=-1).mean() / np.log(3.0)
     assert found["entropy"] == pytest.approx(expected, rel=1e-5)
     assert found["arrivals"] == pytest.approx(np.log10(1.0 / 7.0), rel=1e-4)
+    by_value, action = np.asarray(inputs.estimates.action_advantage), inputs.trajectory.action
+    of_taken = np.take_along_axis(by_value[:-1], np.asarray(action)[..., None], -1)
+    expected = np.sqrt(np.mean(of_taken**2)) / moments.deviation(memory.advantage)
+    assert found["signal"] == pytest.approx(np.log10(expected), rel=1e-4)
 
 
 def test_rewards_that_rise_are_a_trend():
-    flat, _ = features_after([rewarded(1.0)] * 30)
-    rising, _ = features_after([rewarded(0.1)] * 20 + [rewarded(1.0)] * 10)
-    falling, _ = features_after([rewarded(1.0)] * 20 + [rewarded(0.1)] * 10)
-    scaled, _ = features_after([rewarded(10.0)] * 20 + [rewarded(100.0)] * 10)
+    flat, *_ = features_after([rewarded(1.0)] * 30)
+    rising, *_ = features_after([rewarded(0.1)] * 20 + [rewarded(1.0)] * 10)
+    falling, *_ = features_after([rewarded(1.0)] * 20 + [rewarded(0.1)] * 10)
+    scaled, *_ = features_after([rewarded(10.0)] * 20 + [rewarded(100.0)] * 10)
     assert flat["trend"] < 0.05
     assert rising["trend"] > 0.2
     assert falling["trend"] < -0.2
@@ -83,12 +88,12 @@ def test_rewards_that_rise_are_a_trend():
 
 
 def test_without_rewards_nothing_arrives():
-    found, _ = features_after([rewarded(0.0)] * 2)
+    found, *_ = features_after([rewarded(0.0)] * 2)
     assert found["arrivals"] == -3.0
     assert found["trend"] == 0.0
 
 
-@pytest.mark.parametrize("number", range(7))
+@pytest.mark.parametrize("number", range(8))
 def test_each_number_of_features_is_read(number):
     sizes = dataclasses.replace(SIZES, agent_features=number)
     rule = disco.AnchoredRule.create(
@@ -101,7 +106,7 @@ def test_each_number_of_features_is_read(number):
         action_advantage_weight=0.1,
     )
     rows = rule.parameters[anchored.PRIOR]["w"].shape[0]
-    assert rows == sizes.trajectory + number + 2
+    assert rows == sizes.trajectory + number + 3
     trajectory = random_trajectory()
     outputs = random_outputs(rule, trajectory)
     targets, state = targets_of(rule, outputs, outputs, trajectory, rule.init({}))

@@ -411,10 +411,10 @@ def test_a_new_rule_with_an_advantage_weight_is_the_hand_set_rule(is_normalized)
             dataclasses.replace(rule, **{name: 0.0})
 
 
-@pytest.mark.parametrize("feature", ["age", "scale", "probability", "ratio"])
+@pytest.mark.parametrize("feature", ["age", "scale", "probability", "ratio", "advantage"])
 def test_the_weights_of_the_prior_may_depend_on_the_agent_and_on_the_action(feature):
-    """They are linear in four numbers, beside the output of the LSTM."""
-    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=2, prior_features=2)
+    """They are linear in five numbers, beside the output of the LSTM."""
+    sizes = dataclasses.replace(TEN_FEATURES, prior_outputs=2, agent_features=2, prior_features=3)
     rule = disco.AnchoredRule.create(
         jax.random.key(0),
         sizes,
@@ -425,8 +425,8 @@ def test_the_weights_of_the_prior_may_depend_on_the_agent_and_on_the_action(feat
         normalize_advantage=False,
     )
     head = rule.parameters["trajectory/policy_prior"]
-    assert head["w"].shape == (sizes.trajectory + 4, 2)
-    row = {"age": -4, "scale": -3, "probability": -2, "ratio": -1}[feature]
+    assert head["w"].shape == (sizes.trajectory + 5, 2)
+    row = {"age": -5, "scale": -4, "probability": -3, "ratio": -2, "advantage": -1}[feature]
     changed = {"w": head["w"].at[row].set(jnp.array([0.0, 2.0])), "b": head["b"]}
     other = dataclasses.replace(
         rule, parameters=rule.parameters | {"trajectory/policy_prior": changed}
@@ -446,11 +446,13 @@ def test_the_weights_of_the_prior_may_depend_on_the_agent_and_on_the_action(feat
     taken = jax.nn.one_hot(trajectory.action, outputs["logits"].shape[-1])
     policies = jax.nn.softmax(outputs["logits"][:-1]), jax.nn.softmax(trajectory.behaviour_logits)
     pi, mu = (jnp.sum(taken * x, axis=-1, keepdims=True) for x in policies)
+    normalized = (advantage - jnp.mean(advantage)) / jnp.std(advantage)
     at_birth, after = {
         "age": (1.0, math.exp(2.0 * 5.0 / 10.0)),
         "scale": (math.exp(2.0 * math.log10(float(jnp.std(advantage)))),) * 2,
         "probability": (pi**2,) * 2,
         "ratio": ((pi / mu) ** 2,) * 2,
+        "advantage": (jnp.exp(2.0 * jnp.clip(normalized / 3.0, -1.0, 1.0))[..., None],) * 2,
     }[feature]
     for state, factor in ((young, at_birth), (old, after)):
         np.testing.assert_allclose(
@@ -471,7 +473,7 @@ def test_a_rule_may_depend_on_the_agents_age():
     assert anchored(small_rule()).init({}).memory.updates is None
     with pytest.raises(ValueError, match=r"agent_features, .* expected 0, or disco.AnchoredRule"):
         disco.DiscoveredRule({}, old.sizes)
-    with pytest.raises(ValueError, match=r"sizes\.agent_features is 7; expected 0 to 6"):
-        dataclasses.replace(SIZES, agent_features=7)
+    with pytest.raises(ValueError, match=r"sizes\.agent_features is 8; expected 0 to 7"):
+        dataclasses.replace(SIZES, agent_features=8)
     with pytest.raises(ValueError, match=r"sizes\.prior_features is 1 and .* expected outputs"):
         dataclasses.replace(SIZES, prior_features=1)

@@ -23,7 +23,7 @@ from tests.disco.common import EXTENDED_SIZES, random_outputs, random_trajectory
 from tests.evaluation.studies.test_analysis import CONFIG
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
-SIZES = dataclasses.replace(EXTENDED_SIZES, prior_outputs=4, agent_features=6)
+SIZES = dataclasses.replace(EXTENDED_SIZES, prior_outputs=4, agent_features=7)
 
 
 def formula_of_all() -> FormulaRule:
