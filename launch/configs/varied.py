@@ -99,8 +99,8 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
         meta=dataclasses.replace(laptop.meta, **meta),
         evolution=EvolutionConfig(
             num_tasks=own["num_tasks"],
-            sigma=0.2,
-            learning_rate=0.03,
+            sigma=0.3,
+            learning_rate=0.06,
             layers=_layers(form, estimator),
             truncation=3_200,
         ),
