@@ -56,8 +56,8 @@ def get_config(form_and_estimator: str = "progress,open_es") -> DiscoveryRunConf
     Args:
       form_and_estimator: a form of the rule, and one of `meta.config.ESTIMATORS`, which need not be
         given. The forms are `published`, from a random start; `anchored`, which starts as the
-        hand-set rule; `progress`, which reads seven numbers of the agent's progress, too, and scales
-        its steps.
+        hand-set rule; `progress`, which also reads seven numbers of the agent's progress and the
+        advantage, and scales the agent's steps.
 
     Raises:
       ValueError: if there is no such form or estimator.
