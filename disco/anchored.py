@@ -358,8 +358,8 @@ def features_of_taken(inputs: Inputs) -> tuple[Float[Array, "T B"], ...]:
     """Return the `prior_features` of the actions taken."""
     action = inputs.trajectory.action
     policies = inputs.outputs["logits"], inputs.trajectory.behaviour_logits
-    log_probabilities = (select_action(jax.nn.log_softmax(x), action) for x in policies)
-    return prior_features(*log_probabilities, inputs.normalized_advantage)
+    log_pi, log_mu = (select_action(jax.nn.log_softmax(x), action) for x in policies)
+    return prior_features(log_pi, log_mu, inputs.normalized_advantage)
 
 
 def prior_features(
