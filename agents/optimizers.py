@@ -7,7 +7,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Float
 
 
 class AdamState(NamedTuple):
@@ -142,7 +142,7 @@ def scheduled_adamw(
 
 
 def cosine_schedule(
-    num_updates: int | Int[Array, ""], end: float, num_warmup: int = 0
+    num_updates: int | Float[Array, ""], end: float, num_warmup: int = 0
 ) -> optax.Schedule:
     """Return a linear warm-up from 0 to 1, followed by half a cosine from 1 to `end`.
 

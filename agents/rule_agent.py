@@ -10,7 +10,7 @@ from typing import Any
 import chex
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 import disco
 import environments
@@ -108,6 +108,10 @@ class RuleAgentConfig:
         """Environment steps between two updates."""
         return self.num_environments * self.unroll_length
 
+    def updates_in(self, num_steps: int) -> int:
+        """Return how many updates so many environment steps have; parts of one count as one."""
+        return -(-num_steps // self.steps_per_update)
+
     def with_replay(
         self, replay_ratio: float, num_environments: int | None = None
     ) -> "RuleAgentConfig":
@@ -148,24 +152,25 @@ class RuleAgentConfig:
     def optimizer(
         self,
         learning_rate: optax.ScalarOrSchedule | None = None,
-        lifetime: Int[Array, ""] | None = None,
+        num_updates: Float[Array, ""] | None = None,
     ) -> optax.GradientTransformation:
-        """Return the optimiser, with the configured learning rate and lifetime or the given ones.
+        """Return the optimiser, with the configured learning rate, or the given one.
+
+        It falls over `lifetime`, or over the given number of updates.
 
         Raises:
           ValueError: if `end_learning_rate` is less than 1 and `lifetime` is 0.
         """
-        if self.end_learning_rate < 1.0 and not self.lifetime and lifetime is None:
+        if self.end_learning_rate < 1.0 and not self.lifetime and num_updates is None:
             raise ValueError(
                 f"agent.end_learning_rate is {self.end_learning_rate} and agent.lifetime 0;"
                 " expected the environment steps in which the learning rate falls."
             )
         schedule = None
         if self.end_learning_rate < 1.0 or self.warmup:
-            steps = self.lifetime if lifetime is None else lifetime
-            num_updates = -(-steps // self.steps_per_update)
-            num_warmup = -(-self.warmup // self.steps_per_update)
-            schedule = cosine_schedule(num_updates, self.end_learning_rate, num_warmup)
+            number = self.updates_in(self.lifetime) if num_updates is None else num_updates
+            num_warmup = self.updates_in(self.warmup)
+            schedule = cosine_schedule(number, self.end_learning_rate, num_warmup)
         return agent_optimizer(
             self.learning_rate if learning_rate is None else learning_rate,
             self.max_abs_update,
@@ -200,15 +205,15 @@ class RuleAgent(ActsByPolicy):
     """An agent that learns by a rule (`agents.protocol.Agent`), with one parameter vector.
 
     Agents whose rules have the same structure and sizes share one compiled program. So do those of
-    other learning rates and lifetimes, where `learning_rate` and `lifetime` replace those of the
-    configuration.
+    other learning rates and lifetimes, where `learning_rate` and `num_updates`, over which it
+    falls, replace those of the configuration.
     """
 
     config: RuleAgentConfig = dataclasses.field(metadata={"static": True})
     network: Network = dataclasses.field(metadata={"static": True})
     rule: disco.Rule
+    num_updates: Float[Array, ""] | None = None
     learning_rate: Float[Array, ""] | None = None
-    lifetime: Int[Array, ""] | None = None
 
     @classmethod
     def create(cls, config: RuleAgentConfig, dynamics: Any, rule: disco.Rule) -> "RuleAgent":
@@ -295,7 +300,7 @@ class RuleAgent(ActsByPolicy):
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        return self.config.optimizer(self.learning_rate, self.lifetime)
+        return self.config.optimizer(self.learning_rate, self.num_updates)
 
 
 def to_trajectory(batch: Batch) -> disco.Trajectory:
@@ -320,11 +325,11 @@ def make_agent(
 ) -> RuleAgent:
     """Return the agent that learns a task, of discrete actions, by a rule.
 
-    Its learning rate and lifetime are arrays, so that agents that differ only in them share
-    programs.
+    Its learning rate, and the updates over which it falls, are arrays, so that agents that differ
+    only in them share programs.
     """
     fixed = dataclasses.replace(config, learning_rate=0.0, lifetime=0)
     agent = RuleAgent.create(fixed, task.dynamics, rule)
-    lifetime = jnp.int32(config.lifetime) if config.lifetime else None
+    number = jnp.float32(config.updates_in(config.lifetime)) if config.lifetime else None
     rate = jnp.float32(config.learning_rate)
-    return dataclasses.replace(agent, learning_rate=rate, lifetime=lifetime)
+    return dataclasses.replace(agent, num_updates=number, learning_rate=rate)

@@ -37,6 +37,11 @@ _FEATURES = {
         '(new["recent"][1] / new["recent"][0] - new["reward"][1] / new["reward"][0])'
         ' / (root(new["reward"]) + 1e-6)',
     ),
+    "signal": (
+        "log10 of the root mean square of q(a_t) - v by that deviation, from -2 to 1",
+        "jnp.clip(jnp.log10(jnp.maximum(jnp.sqrt(jnp.mean((q_bar - v[:-1]) ** 2))"
+        " / jnp.maximum(deviation, 1e-3), 1e-2)), -2.0, 1.0)",
+    ),
     "log_probability": (
         "log π(a_t), at least -5",
         "jnp.maximum(jnp.sum(chosen * log_pi[:-1], -1), -5.0)",

@@ -176,14 +176,14 @@ SCHEDULES = {
 def test_learning_rate_over_a_life(settings, expected, learning_rate):
     """10 steps per update; a constant gradient's update is the learning rate.
 
-    Rate and lifetime are those of the configuration, or arguments.
+    Rate and number of updates are those of the configuration, or arguments.
     """
-    lifetime = None
+    number = None
     if learning_rate and "lifetime" in settings:
-        lifetime = jnp.int32(settings["lifetime"])
+        number = jnp.float32(CONFIG.updates_in(settings["lifetime"]))
         settings = settings | {"lifetime": 0}
     config: Any = RuleAgentConfig(**{**vars(CONFIG), **settings})
-    optimizer = config.optimizer(learning_rate, lifetime)
+    optimizer = config.optimizer(learning_rate, number)
 
     def update(state, _):
         updates, state = optimizer.update(jnp.float32(3.0), state, jnp.float32(0.0))
