@@ -89,7 +89,7 @@ def limit_programs() -> None:
     """Drop all compiled programs if this process has so many that more might crash it.
 
     A long search or evaluation compiles thousands. What is still needed is compiled again, or read
-    from the persistent cache. To be called between jobs.
+    from the persistent cache. To be called between jobs, and between tasks of a generation.
     """
     if _MAPPINGS.exists() and _MAPPINGS.read_bytes().count(b"\n") > _MANY_MAPPINGS:
         jax.clear_caches()

@@ -240,6 +240,7 @@ class Lifetimes:
         settings: TrainingConfig,
     ):
         """Prepare agents, which differ in arrays only; raises as `prepare`."""
+        compilation.limit_programs()  # A discovery makes them for tasks of many dynamics.
         self._number, self.steps_per_unroll = len(agents), agents[0].requirements.steps_per_unroll
         self._program, self._shared, self._inputs = prepare(
             agents, [task] * len(agents), [seed] * len(agents), settings

@@ -74,6 +74,7 @@ def _encoded(dynamics: JaxEnvironment, encoding: str) -> tuple[Encoded, float]:
     kind, _, size = encoding.partition("_")
     if kind == "projected":
         return Encoded(dynamics, kind, int(size)), 0.0
-    sizes = {"permuted": given.num_values * 3 // 2, "wide": 1600, "distracted": 0}
-    size = sizes[encoding] or 2 * given.num_values
-    return Encoded(dynamics, "selected", size), 0.5 if encoding == "distracted" else 0.0
+    number = given.num_values
+    sizes = {"permuted": number * 3 // 2, "wide": 1600, "distracted": 2 * number}
+    noise = 0.5 if encoding == "distracted" else 0.0
+    return Encoded(dynamics, "selected", sizes[encoding]), noise

@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 import disco
 import environments
 from agents.rule_agent import make_agent
-from disco_common import compilation, keys, stopping
+from disco_common import keys, stopping
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig
 from meta.estimators import candidates
@@ -212,7 +212,6 @@ class Evolution:
         report: Callable[[int], None],
     ) -> Float[np.ndarray, "P"]:
         """Return the mean return of an agent of each rule; NaN where no scored episode ended."""
-        compilation.limit_programs()
         task = self._tasks[drawn.task]
         config = candidates.agent_config(self.config, task, drawn.budget)
         agents = [make_agent(rule, config, task) for rule in rules]

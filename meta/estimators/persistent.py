@@ -39,7 +39,7 @@ from jaxtyping import Array, Float, Int
 import disco
 import environments
 from agents.rule_agent import make_agent
-from disco_common import compilation, keys
+from disco_common import keys
 from disco_common.keys import Purpose
 from meta.config import DiscoveryConfig
 from meta.estimators import candidates
@@ -313,7 +313,6 @@ class PersistentES:
         Returns:
           Their states, and the mean returns of their episodes that ended.
         """
-        compilation.limit_programs()
         lifetimes, unrolls = self._lifetimes(life, rules), self._unrolls
         states, episodes = lifetimes.advance(states, age * unrolls, (age + 1) * unrolls)
         return states, candidates.mean_returns(episodes)
